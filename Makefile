@@ -1,0 +1,48 @@
+# `make` lists the targets. Each one sets up .venv first if it has to.
+PYTHON ?= python3
+WORKERS ?= 2
+
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test lint format docs bench clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## Create .venv with the pinned versions (PYTHON=python3.12 picks another Python)
+
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("setwise needs Python 3.11 or newer; this is %d.%d. Name another: make PYTHON=python3.12 ..." % v[:2])'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: setup ## Run the demonstration
+	$(BIN)/setwise demo
+
+test: lint ## Run every check: lint, types, imports, tests, doctests, documentation
+	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/mkdocs build --strict
+
+lint: setup ## Check style, types and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: setup ## Format the code and repair what can be repaired
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+docs: setup ## Build the documentation into site/
+	$(BIN)/mkdocs build --strict
+
+bench: setup ## Time the likelihoods
+	$(BIN)/python -m benchmarks.likelihood
+
+clean: ## Remove caches and build outputs; .venv stays
+	rm -rf build dist site .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -path ./$(VENV) -prune -o -type d -name __pycache__ -exec rm -rf {} +

@@ -1,0 +1,187 @@
+"""What a family of distributions must know, and how torch distributions are taken apart."""
+
+from __future__ import annotations
+
+from abc import ABC, ABCMeta, abstractmethod
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Categorical as TorchCategorical
+from torch.distributions import Distribution
+
+__all__ = [
+    "Continuous",
+    "Count",
+    "Discrete",
+    "Family",
+    "double",
+    "families",
+    "family_of",
+    "kinds_of",
+    "log_cdf",
+    "log_density",
+    "log_survival",
+    "map_parameters",
+    "parameters",
+]
+
+
+class Continuous(metaclass=ABCMeta):
+    """Marker of distributions with a density on the real line or a part of it."""
+
+
+class Discrete(metaclass=ABCMeta):
+    """Marker of distributions on 0, 1, 2, …: counts and ordered classes."""
+
+
+class Count(Discrete):
+    """Marker of distributions on all of 0, 1, 2, …"""
+
+
+_FAMILIES: dict[str, type[Family]] = {}
+
+
+class Family(ABC):
+    """A family p(z | θ): how raw numbers become parameters, and its distribution functions.
+
+    An *instance* holds what a user chose (a fixed, shared or predicted scale) and turns raw model
+    outputs, any real numbers, into a torch distribution over rows. The *static methods* are the
+    mathematics of the torch distribution itself, accurate in both tails and differentiable in the
+    parameters and in x.
+
+    A concrete family sets `distribution` (the torch class) and `kind` (`Continuous`, `Count` or
+    `Discrete`), and is known from then on to every rule and every test.
+    """
+
+    distribution: ClassVar[type[Distribution]]
+    kind: ClassVar[type]
+    positive: ClassVar[bool] = False  # support is (0, ∞): integrals run over log z
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if "distribution" in cls.__dict__:
+            cls.kind.register(cls.distribution)  # type: ignore[attr-defined]
+            _FAMILIES[cls.__name__.lower()] = cls
+
+    # ---- from raw outputs to a distribution
+
+    @property
+    @abstractmethod
+    def outputs(self) -> tuple[str, ...]:
+        """Names of the raw numbers a model gives per row, e.g. ("loc", "log_scale")."""
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """Names of the raw numbers learned once for all rows, e.g. ("log_scale",)."""
+        return ()
+
+    @abstractmethod
+    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
+        """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
+
+    # ---- mathematics of the torch distribution
+
+    @staticmethod
+    @abstractmethod
+    def log_cdf(d: Any, x: Tensor) -> Tensor:
+        """log P(Z ≤ x), for every real x."""
+
+    @staticmethod
+    @abstractmethod
+    def log_survival(d: Any, x: Tensor) -> Tensor:
+        """log P(Z > x), for every real x."""
+
+    @staticmethod
+    @abstractmethod
+    def log_density(d: Any, x: Tensor) -> Tensor:
+        """log density or log probability at x; −inf with gradient zero outside the support."""
+
+    @staticmethod
+    def centre_width(d: Any) -> tuple[Tensor, Tensor]:
+        """Where the bulk lies and how wide it is, on the line where integrals run (no gradient)."""
+        raise NotImplementedError
+
+    @staticmethod
+    def cgf(d: Any, s: Tensor) -> Tensor:
+        """Cumulant generating function log E exp(s Z) for complex s inside `cgf_domain`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
+        """The open interval of real s where the cumulant generating function is finite."""
+        raise NotImplementedError
+
+
+def families() -> dict[str, type[Family]]:
+    """Every known family by its lower-case name."""
+    return dict(_FAMILIES)
+
+
+def family_of(distribution: Distribution | type[Distribution]) -> type[Family]:
+    """The family that a torch distribution belongs to.
+
+    >>> family_of(torch.distributions.Normal(0.0, 1.0)).__name__
+    'Normal'
+    """
+    cls = distribution if isinstance(distribution, type) else type(distribution)
+    for base in cls.__mro__:
+        for family in _FAMILIES.values():
+            if family.distribution is base:
+                return family
+    known = ", ".join(sorted(f.distribution.__name__ for f in _FAMILIES.values()))
+    raise TypeError(f"no distribution functions are known for {cls.__name__}; known are: {known}")
+
+
+def kinds_of(cls: type[Distribution]) -> list[type]:
+    """What a rule may be registered for so that it serves `cls`, most specific first."""
+    own = [c for c in cls.__mro__ if c not in (Distribution, object)]
+    markers = [m for m in (Count, Discrete, Continuous) if issubclass(cls, m)]
+    return [*own, *markers, Distribution]
+
+
+def log_cdf(d: Distribution, x: Tensor) -> Tensor:
+    """log P(Z ≤ x), accurate in both tails.
+
+    >>> log_cdf(torch.distributions.Laplace(0.0, 1.0), torch.tensor(-800.0))
+    tensor(-800.6931)
+    """
+    return family_of(d).log_cdf(d, x)
+
+
+def log_survival(d: Distribution, x: Tensor) -> Tensor:
+    """log P(Z > x), accurate in both tails."""
+    return family_of(d).log_survival(d, x)
+
+
+def log_density(d: Distribution, x: Tensor) -> Tensor:
+    """log density (or probability) at x; −inf with gradient zero outside the support."""
+    return family_of(d).log_density(d, x)
+
+
+def parameters(d: Distribution) -> dict[str, Tensor]:
+    """The constructor parameters of a torch distribution, logits rather than probabilities."""
+    names = [n for n in d.arg_constraints if n != "probs" or "logits" not in d.arg_constraints]
+    found = {name: getattr(d, name) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def map_parameters(d: Distribution, fn: Callable[[Tensor], Tensor]) -> Distribution:
+    """The same kind of distribution with `fn` applied to every parameter, without checks.
+
+    Logits of a categorical distribution are normalised already and stay as they are.
+    """
+    values = {name: fn(value) for name, value in parameters(d).items()}
+    if isinstance(d, TorchCategorical):
+        out = TorchCategorical.__new__(type(d))
+        out.logits = out._param = values["logits"]
+        out._num_events = out.logits.shape[-1]
+        Distribution.__init__(out, out.logits.shape[:-1], validate_args=False)
+        return out
+    return type(d)(**values, validate_args=False)
+
+
+def double(d: Distribution) -> Distribution:
+    """The distribution with parameters in float64: what numerical rules compute in."""
+    return map_parameters(d, torch.Tensor.double)

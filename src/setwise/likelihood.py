@@ -1,0 +1,249 @@
+"""The heart: aggregates, the registry of likelihood rules, and `log_likelihood`."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Distribution
+
+from setwise.distributions import kinds_of, map_parameters, parameters
+from setwise.observations import Observations
+from setwise.sets import Sets
+
+__all__ = [
+    "Aggregate",
+    "Rule",
+    "aggregates",
+    "evaluate",
+    "find_rule",
+    "likelihood",
+    "log_likelihood",
+    "rules",
+]
+
+
+class Aggregate(ABC):
+    """T: what is observed of a set, as a function of its members' targets.
+
+    A new aggregate needs `apply`, and a rule registered with `@likelihood`; by default y is one
+    finite number per set. The class attributes are facts that the checks use.
+    """
+
+    size: int | None = None  # members per set; None: any number
+    symmetric: ClassVar[bool] = True  # T does not depend on the order of the members
+    identity_at_one: ClassVar[bool] = False  # T(z₁) = z₁ for a set of one
+
+    @abstractmethod
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        """y for each set, from the members' targets `z`, listed flat; `sets.flat` is `sets`."""
+
+    def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
+        """y as an array with one entry per set, or an error that names the first bad set."""
+        return real_values(self, sets, y)
+
+    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+        """Every value that y can take for a set of `size` members.
+
+        `n_classes` is None where the targets are numbers; `discrete` says whether they can tie.
+        """
+        raise TypeError(
+            f"{self!r} has no fixed list of outcomes, so its y cannot be flipped; "
+            f"use Noisy(…, normal=s) or Noisy(…, laplace=b)"
+        )
+
+    def check(self, sets: Sets, y: Any) -> NDArray[Any] | None:
+        """y in its checked form; raises where sets or y do not fit this aggregate."""
+        if self.size is not None:
+            wrong = sets.sizes != self.size
+            if wrong.any():
+                at = int(wrong.argmax())
+                raise ValueError(
+                    f"{self!r} is about sets of {self.size} member(s), but set {at} has "
+                    f"{sets.sizes[at]}"
+                )
+        return self.check_y(sets, y)
+
+    def observe(self, z: Any, sets: Any, seed: int | None = None) -> Observations:
+        """What would be observed of `sets` if the rows' true targets were `z`.
+
+        >>> import setwise as sw
+        >>> sw.Max().observe([3.0, 1.0, 2.0], sw.Sets([[0, 1], [1, 2]])).y.tolist()
+        [3.0, 2.0]
+        """
+        sets = sets if isinstance(sets, Sets) else Sets(sets)
+        z = torch.as_tensor(np.asarray(z))
+        z = z.double() if z.is_floating_point() else z.long()
+        if z.ndim != 1:
+            raise ValueError(f"one target per row is expected, got shape {tuple(z.shape)}")
+        members = sets.members(z)
+        y = self.apply(members, sets.flat, np.random.default_rng(seed))
+        return Observations(self, sets, y)
+
+
+def real_values(aggregate: Aggregate, sets: Sets, y: Any, columns: int | None = None) -> Any:
+    """y as finite floats of shape (n_sets,) or (n_sets, columns)."""
+    if y is None:
+        raise ValueError(f"{aggregate!r} needs a y for each set, got None")
+    try:
+        array = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(f"{aggregate!r} needs numbers as y: {error}") from error
+    shape = (len(sets),) if columns is None else (len(sets), columns)
+    if array.shape != shape:
+        raise ValueError(
+            f"{aggregate!r} of {len(sets)} sets needs y of shape {shape}, got {array.shape}"
+        )
+    bad = np.isnan(array) if columns is not None else ~np.isfinite(array)
+    if bad.any():
+        at = tuple(np.argwhere(bad)[0])
+        raise ValueError(f"set {at[0]} has y = {array[at]}: {aggregate!r} needs finite numbers")
+    return array
+
+
+def label_values(
+    aggregate: Aggregate, sets: Sets, y: Any, allowed: Sequence[float] | None = None
+) -> NDArray[np.float64]:
+    """y as one label per set: one of `allowed`, or a whole number from 0 on."""
+    array = real_values(aggregate, sets, y)
+    good = (array >= 0) & (array == np.floor(array)) if allowed is None else np.isin(array, allowed)
+    if not good.all():
+        at = int((~good).argmax())
+        wanted = "a whole number from 0 on"
+        if allowed is not None:
+            wanted = " or ".join(f"{v:g}" for v in allowed)
+        raise ValueError(f"set {at} has y = {array[at]:g}: {aggregate!r} expects {wanted}")
+    return array  # type: ignore[no-any-return]
+
+
+RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class Rule:
+    """log p(y | θ) for one aggregate and one distribution (or kind of distributions)."""
+
+    aggregate: type[Aggregate]
+    distribution: type
+    function: RuleFunction
+    how: str
+    exact: bool
+
+
+_RULES: dict[tuple[type, type], Rule] = {}
+
+
+def likelihood(
+    aggregate: type[Aggregate], distribution: type, *, exact: bool = True
+) -> Callable[[RuleFunction], RuleFunction]:
+    """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
+
+    The rule gets `distribution` batched over the *members* (so `sets.flat is sets`), parameters
+    unchecked, and `y` as a tensor beside them. The first line of its docstring says how it computes;
+    `exact=False` marks rules with a stated numerical error. `distribution` may also be
+    `Continuous`, `Discrete` or `Count`, for every family of that kind.
+    """
+
+    def register(function: RuleFunction) -> RuleFunction:
+        how = (function.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        _RULES[aggregate, distribution] = Rule(aggregate, distribution, function, how, exact)
+        return function
+
+    return register
+
+
+def rules() -> list[Rule]:
+    """Every registered rule."""
+    return list(_RULES.values())
+
+
+def aggregates() -> list[type[Aggregate]]:
+    """Every concrete aggregate class."""
+    found: list[type[Aggregate]] = []
+    todo: list[type[Aggregate]] = [Aggregate]
+    while todo:
+        cls = todo.pop()
+        todo.extend(cls.__subclasses__())
+        if not getattr(cls, "__abstractmethods__", None):
+            found.append(cls)
+    return sorted(set(found), key=lambda cls: cls.__name__)
+
+
+def find_rule(aggregate: type[Aggregate], distribution: type[Distribution]) -> Rule:
+    """The most specific rule for a pair: the aggregate's MRO first, then the distribution's."""
+    for a in aggregate.__mro__:
+        for d in kinds_of(distribution):
+            if (a, d) in _RULES:
+                return _RULES[a, d]
+    for_aggregate = sorted({d.__name__ for a, d in _RULES if issubclass(aggregate, a)})
+    kinds = kinds_of(distribution)
+    for_distribution = sorted({a.__name__ for a, d in _RULES if d in kinds})
+    raise TypeError(
+        f"no likelihood rule is known for {aggregate.__name__} of {distribution.__name__}. "
+        f"{aggregate.__name__} is known for: {', '.join(for_aggregate) or 'nothing'}. "
+        f"{distribution.__name__} is known with: {', '.join(for_distribution) or 'nothing'}. "
+        f"Add one with @setwise.likelihood({aggregate.__name__}, {distribution.__name__})"
+    )
+
+
+def evaluate(aggregate: Aggregate, members: Distribution, sets: Sets, y: Any) -> Tensor:
+    """log p(y) with the *members'* distribution and a checked y: what learners call."""
+    rule = find_rule(type(aggregate), type(members))
+    reference = next(iter(parameters(members).values()))
+    if y is not None:
+        y = torch.as_tensor(y, device=reference.device)
+        y = y.to(reference.dtype) if y.is_floating_point() else y
+    if not len(sets):
+        return reference.sum() * 0 + reference.new_zeros(0)
+    return rule.function(aggregate, members, sets.flat, y)
+
+
+def by_size(rule: RuleFunction) -> RuleFunction:
+    """Lets a rule that needs sets of one size serve ragged sets, size by size."""
+
+    def ragged(aggregate: Any, distribution: Any, sets: Sets, y: Any) -> Tensor:
+        if sets.size is not None:
+            return rule(aggregate, distribution, sets, y)
+        pieces = []
+        for which, part in sets.by_size():
+            members = map_parameters(distribution, part.members)
+            pieces.append(rule(aggregate, members, part.flat, None if y is None else y[which]))
+        order = np.argsort(np.concatenate([which for which, _ in sets.by_size()]))
+        return torch.cat(pieces)[torch.as_tensor(order, device=pieces[0].device)]
+
+    ragged.__doc__ = rule.__doc__
+    return ragged
+
+
+def log_likelihood(aggregate: Aggregate, distribution: Distribution, sets: Any, y: Any) -> Tensor:
+    """log p(y | θ) of each set: the probability (density) of the observation, targets unseen.
+
+    `distribution` is a `torch.distributions` object with one entry per row of the instance table.
+
+    >>> import setwise as sw
+    >>> rows = torch.distributions.Normal(torch.zeros(4), torch.ones(4))
+    >>> sw.log_likelihood(sw.Mean(), rows, sw.Sets([[0, 1], [2, 3]]), [0.0, 1.0])
+    tensor([-0.5724, -1.5724])
+    """
+    if not isinstance(aggregate, Aggregate):
+        raise TypeError(
+            f"aggregate must be an Aggregate such as setwise.Mean(), got {aggregate!r}"
+            + (" (a class: call it)" if isinstance(aggregate, type) else "")
+        )
+    if not isinstance(distribution, Distribution):
+        raise TypeError(f"distribution must be a torch.distributions object, got {distribution!r}")
+    if len(distribution.batch_shape) != 1 or distribution.event_shape:
+        raise ValueError(
+            f"distribution must have one entry per row, batch_shape (n_rows,) and event_shape (); "
+            f"got {tuple(distribution.batch_shape)} and {tuple(distribution.event_shape)}"
+        )
+    find_rule(type(aggregate), type(distribution))
+    sets = sets if isinstance(sets, Sets) else Sets(sets)
+    y = aggregate.check(sets, y)
+    return evaluate(aggregate, map_parameters(distribution, sets.members), sets, y)

@@ -1,0 +1,241 @@
+"""Numerical primitives whose values *and* derivatives of every order stay finite.
+
+Everything here works on CPU and CUDA, in float32 and float64. Three habits recur:
+a branch that is not taken is fed a harmless argument (otherwise autograd multiplies 0 by inf),
+an empty sum in log space is −inf with gradient zero, and work that would need much memory is done
+in pieces whose intermediate results are recomputed in the backward pass.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+__all__ = [
+    "chunked",
+    "gather",
+    "log1mexp",
+    "log_ndtr",
+    "log_others",
+    "logaddexp",
+    "logcumsumexp",
+    "logsubexp",
+    "logsumexp",
+    "scatter_sum",
+    "segment_logsumexp",
+]
+
+_CHUNK_ELEMENTS = 1 << 20
+
+
+class _Gather(torch.autograd.Function):
+    """values[index] along dimension 0, with the cheap scatter as its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
+        ctx.save_for_backward(index)
+        ctx.n = values.shape[0]
+        return values.index_select(0, index)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+        return scatter_sum(grad, ctx.saved_tensors[0], ctx.n), None
+
+
+class _ScatterSum(torch.autograd.Function):
+    """out[index[i]] += values[i] along dimension 0, with the gather as its derivative."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, index: Tensor, n: int) -> Tensor:
+        ctx.save_for_backward(index)
+        return values.new_zeros((n, *values.shape[1:])).index_add_(0, index, values)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        return gather(grad, ctx.saved_tensors[0]), None, None
+
+
+def gather(values: Tensor, index: Tensor) -> Tensor:
+    """Rows of `values` by number: five times cheaper to differentiate than `values[index]`.
+
+    >>> gather(torch.tensor([10., 20., 30.]), torch.tensor([2, 0, 2]))
+    tensor([30., 10., 30.])
+    """
+    return _Gather.apply(values, index)  # type: ignore[no-any-return]
+
+
+def scatter_sum(values: Tensor, index: Tensor, n: int) -> Tensor:
+    """Sum of the rows of `values` that share an index, as a tensor of `n` rows.
+
+    >>> scatter_sum(torch.tensor([1., 2., 4.]), torch.tensor([1, 0, 1]), 2)
+    tensor([2., 5.])
+    """
+    return _ScatterSum.apply(values, index, n)  # type: ignore[no-any-return]
+
+
+def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
+    """log Σ exp(x); −inf with gradient zero where every term is −inf (torch gives NaN there).
+
+    >>> logsumexp(torch.tensor([[0., 0.], [-torch.inf, -torch.inf]]), 1)
+    tensor([0.6931,   -inf])
+    """
+    top = x.detach().amax(dim, keepdim=True)
+    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
+    total = (x - top).exp().sum(dim, keepdim=True)
+    empty = total == 0
+    out = torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+    return out if keepdim else out.squeeze(dim)
+
+
+def logaddexp(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp a + exp b); −inf with gradient zero where both are −inf.
+
+    >>> logaddexp(torch.tensor([0., -torch.inf]), torch.tensor([0., -torch.inf]))
+    tensor([0.6931,   -inf])
+    """
+    top = torch.maximum(a.detach(), b.detach())
+    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
+    total = (a - top).exp() + (b - top).exp()
+    empty = total == 0
+    return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+
+
+def log1mexp(x: Tensor) -> Tensor:
+    """log(1 − exp x) for x ≤ 0, accurate at both ends; −inf with gradient zero at x = 0.
+
+    >>> log1mexp(torch.tensor([-1e-30, -40.0, 0.0], dtype=torch.float64))
+    tensor([-6.9078e+01, -4.2484e-18,        -inf], dtype=torch.float64)
+    """
+    near = x > -math.log(2)
+    zero = x >= 0
+    low = torch.where(near & ~zero, x, -1.0)
+    high = torch.where(near, -1.0, x)
+    out = torch.where(near, (-torch.expm1(low)).log(), torch.log1p(-high.exp()))
+    return torch.where(zero, -math.inf, out)
+
+
+def logsubexp(a: Tensor, b: Tensor) -> Tensor:
+    """log(exp a − exp b) for a ≥ b; −inf with gradient zero where they are equal.
+
+    >>> logsubexp(torch.tensor([0.0, -torch.inf]), torch.tensor([-torch.inf, -torch.inf]))
+    tensor([0., -inf])
+    """
+    gone = a == -math.inf
+    a = torch.where(gone, 0.0, a)
+    b = torch.where(gone, 0.0, b)
+    return a + log1mexp(torch.minimum(b - a, torch.zeros_like(a)))
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """log Φ(x), the standard normal log-cdf, with exact derivatives however far out.
+
+    Right of 0 from erfc, left of it from the scaled erfcx, and left of −14 from the asymptotic
+    series −x²/2 − log(−x√2π) + log(1 − 1/x² + 3/x⁴ − …), whose derivatives do not cancel.
+
+    >>> log_ndtr(torch.tensor([0.0, -1e6], dtype=torch.float64))
+    tensor([-6.9315e-01, -5.0000e+11], dtype=torch.float64)
+    """
+    far, left = x < -14, x < 0
+    x_far = torch.where(far, x, -20.0)
+    x_left = torch.where(left & ~far, x, -1.0)
+    x_right = torch.where(left, 1.0, x)
+    u = (x_far * x_far).reciprocal()
+    series = torch.zeros_like(u)
+    for n in range(12, 0, -1):  # Horner form of Σ (−1)ⁿ (2n−1)!! uⁿ
+        series = -(2 * n - 1) * u * (1 + series)
+    out_far = -0.5 * x_far * x_far - (-x_far).log() - 0.5 * math.log(2 * math.pi)
+    out_far = out_far + torch.log1p(series)
+    out_left = (0.5 * torch.special.erfcx(-x_left * math.sqrt(0.5))).log() - 0.5 * x_left * x_left
+    out_right = torch.log1p(-0.5 * torch.erfc(x_right * math.sqrt(0.5)))
+    return torch.where(far, out_far, torch.where(left, out_left, out_right))
+
+
+class _Recompute(torch.autograd.Function):
+    """fn(*tensors) that keeps only its inputs and runs again when a derivative is wanted."""
+
+    @staticmethod
+    def forward(ctx: Any, fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+        ctx.fn = fn
+        ctx.save_for_backward(*tensors)
+        return fn(*tensors)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+        twice = torch.is_grad_enabled()
+        needed = ctx.needs_input_grad[1:]
+        inputs = [
+            t if twice else t.detach().requires_grad_(need)
+            for t, need in zip(ctx.saved_tensors, needed, strict=True)
+        ]
+        with torch.enable_grad():
+            out = ctx.fn(*inputs)
+            wanted = [t for t, need in zip(inputs, needed, strict=True) if need]
+            grads = iter(
+                torch.autograd.grad(out, wanted, grad, create_graph=twice, allow_unused=True)
+            )
+        return (None, *(next(grads) if need else None for need in needed))
+
+
+def chunked(
+    fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int = _CHUNK_ELEMENTS
+) -> Tensor:
+    """fn applied to pieces of the tensors along dimension 0, in memory that does not grow.
+
+    `cost` is the number of elements fn needs per entry of dimension 0. What fn computes on the way
+    is not kept but computed again in the backward pass, so memory is that of one piece. Derivatives
+    of every order work. Every tensor that fn differentiates must be passed as an argument.
+
+    >>> chunked(lambda x: (x[:, None] * torch.arange(3)).sum(1), torch.ones(4), cost=3)
+    tensor([3., 3., 3., 3.])
+    """
+    step = max(1, budget // max(cost, 1))
+    if len(tensors[0]) <= step:
+        return fn(*tensors)  # one piece: keeping it is cheaper than computing it again
+    # split, not slices: the derivative of a slice is as large as the whole tensor
+    parts = zip(*(t.split(step) for t in tensors), strict=True)
+    return torch.cat([_Recompute.apply(fn, *part) for part in parts])
+
+
+def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:
+    """log Σ exp over the entries of dimension 0 that share an id, as a tensor of `n` rows.
+
+    >>> segment_logsumexp(torch.tensor([0., 0., 5.]), torch.tensor([0, 0, 2]), 3)
+    tensor([0.6931,   -inf, 5.0000])
+    """
+    index = ids.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
+    top = x.new_full((n, *x.shape[1:]), -math.inf)
+    top = top.scatter_reduce(0, index, x.detach(), "amax")
+    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
+    total = scatter_sum((x - top[ids]).exp(), ids, n)
+    empty = total == 0
+    return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+
+
+def logcumsumexp(x: Tensor, dim: int) -> Tensor:
+    """Running log Σ exp along a dimension; leading −inf entries keep gradient zero.
+
+    >>> logcumsumexp(torch.tensor([-torch.inf, 0.0, 0.0]), 0)
+    tensor([  -inf, 0.0000, 0.6931])
+    """
+    out = torch.logcumsumexp(x.clamp(min=-1e30), dim)
+    return torch.where(out < -1e29, -math.inf, out)
+
+
+def log_others(logp: Tensor) -> Tensor:
+    """log(1 − p) of normalised log-probabilities along the last dimension, without cancellation.
+
+    For the most probable class the others are added up; every other class has p ≤ 1/2.
+
+    >>> log_others(torch.tensor([0.0, -50.0, -60.0], dtype=torch.float64))
+    tensor([-5.0000e+01, -1.9287e-22, -8.7565e-27], dtype=torch.float64)
+    """
+    if logp.shape[-1] == 2:
+        return logp.flip(-1)
+    top = torch.zeros_like(logp, dtype=torch.bool)
+    top.scatter_(-1, logp.argmax(-1, keepdim=True), True)
+    rest = logsumexp(logp.masked_fill(top, -math.inf), -1, keepdim=True)
+    return torch.where(top, rest, torch.log1p(-logp.masked_fill(top, -1.0).exp()))

@@ -1,0 +1,124 @@
+"""Observations: an aggregate, the sets it was taken of, and what was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from setwise.sets import Sets
+
+if TYPE_CHECKING:
+    from setwise.likelihood import Aggregate
+
+__all__ = ["Observations"]
+
+
+class Observations:
+    """What was seen of each set: `aggregate` of the members of `sets` gave `y`.
+
+    `y` has one entry per set in the form the aggregate asks for (None for `Ranking`); `weight` is
+    an optional non-negative number per set. Both are checked here, so that a fit never meets them
+    unchecked.
+
+    >>> import setwise as sw
+    >>> sw.Observations(sw.Mean(), sw.Sets([[0, 1], [1, 2]]), [1.5, 2.5])
+    Observations(Mean(), Sets(2 sets of 2 members))
+    """
+
+    aggregate: Aggregate
+    sets: Sets
+    y: NDArray[Any] | None
+    weight: NDArray[np.float64] | None
+
+    def __init__(self, aggregate: Aggregate, sets: Any, y: Any, weight: Any = None) -> None:
+        self.aggregate = aggregate
+        self.sets = sets if isinstance(sets, Sets) else Sets(sets)
+        self.y = aggregate.check(self.sets, y)
+        self.weight = None if weight is None else _weights(weight, len(self.sets))
+
+    @classmethod
+    def from_groups(cls, aggregate: Aggregate, labels: Any, y: Any = None) -> Observations:
+        """Observations of groups of rows: `labels` per row, `y` keyed by group label.
+
+        `y` is a dict, a pandas Series or DataFrame whose index holds the labels, or a polars or
+        pyarrow table whose first column does. Every group needs its y, and every y its group.
+
+        >>> import setwise as sw
+        >>> sw.Observations.from_groups(sw.Sum(), ["b", "a", "b"], {"a": 1.0, "b": 5.0}).y.tolist()
+        [5.0, 1.0]
+        """
+        sets = Sets.from_groups(labels)
+        if y is None:
+            return cls(aggregate, sets, None)
+        table = _keyed(y)
+        assert sets.names is not None
+        names = sets.names.tolist()
+        missing = [name for name in names if name not in table]
+        if missing:
+            raise ValueError(
+                f"y has no entry for group {missing[0]!r} ({len(missing)} of {len(names)} groups "
+                f"are missing); its keys look like {list(table)[:3]}"
+            )
+        known = set(names)
+        extra = [name for name in table if name not in known]
+        if extra:
+            raise ValueError(
+                f"y has an entry for group {extra[0]!r}, which has no rows ({len(extra)} such "
+                f"entries): drop them or add the rows"
+            )
+        return cls(aggregate, sets, [table[name] for name in names])
+
+    def __len__(self) -> int:
+        return len(self.sets)
+
+    def __repr__(self) -> str:
+        weighted = "" if self.weight is None else ", weighted"
+        return f"Observations({self.aggregate!r}, {self.sets!r}{weighted})"
+
+    def take(self, set_numbers: Any) -> Observations:
+        """The observations of these set numbers (or of a boolean mask), in that order."""
+        which = np.arange(len(self))[np.asarray(set_numbers)]
+        out = Observations.__new__(Observations)
+        out.aggregate, out.sets = self.aggregate, self.sets.take(which)
+        out.y = None if self.y is None else self.y[which]
+        out.weight = None if self.weight is None else self.weight[which]
+        return out
+
+
+def _weights(weight: Any, n: int) -> NDArray[np.float64]:
+    array = np.asarray(weight, np.float64)
+    if array.shape != (n,):
+        raise ValueError(f"one weight per set is expected, {n} in all; got shape {array.shape}")
+    bad = ~(np.isfinite(array) & (array >= 0))
+    if bad.any():
+        at = int(bad.argmax())
+        raise ValueError(f"set {at} has weight {array[at]}: weights must be finite and at least 0")
+    return array
+
+
+def _keyed(y: Any) -> dict[Any, Any]:
+    """y as a dict from group label to value (a number, or a list for several columns)."""
+    if isinstance(y, dict):
+        return y
+    if hasattr(y, "index") and hasattr(y, "to_numpy"):  # pandas: labels are the index
+        keys, values = y.index.tolist(), y.to_numpy().tolist()
+    else:
+        import narwhals as nw
+
+        table = nw.from_native(y, eager_only=True)
+        keys = table.get_column(table.columns[0]).to_list()
+        columns = [table.get_column(name).to_list() for name in table.columns[1:]]
+        if not columns:
+            raise ValueError(
+                f"y needs a column of group labels and at least one column of values, got only "
+                f"{table.columns}"
+            )
+        values = columns[0] if len(columns) == 1 else [list(row) for row in zip(*columns)]
+    out = dict(zip(keys, values, strict=True))
+    if len(out) < len(keys):
+        seen: set[Any] = set()
+        twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        raise ValueError(f"y has more than one entry for group {twice!r}")
+    return out

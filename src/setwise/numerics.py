@@ -29,7 +29,7 @@ __all__ = [
     "segment_logsumexp",
 ]
 
-_CHUNK_ELEMENTS = 1 << 20
+_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # about the cache; enough to fill the device
 
 
 class _Gather(torch.autograd.Function):
@@ -42,7 +42,7 @@ class _Gather(torch.autograd.Function):
         return values.index_select(0, index)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
         return scatter_sum(grad, ctx.saved_tensors[0], ctx.n), None
 
 
@@ -55,32 +55,34 @@ class _ScatterSum(torch.autograd.Function):
         return values.new_zeros((n, *values.shape[1:])).index_add_(0, index, values)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
         return gather(grad, ctx.saved_tensors[0]), None, None
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
     """Rows of `values` by number: five times cheaper to differentiate than `values[index]`.
 
-    >>> gather(torch.tensor([10., 20., 30.]), torch.tensor([2, 0, 2]))
+    >>> gather(torch.tensor([10.0, 20.0, 30.0]), torch.tensor([2, 0, 2]))
     tensor([30., 10., 30.])
     """
-    return _Gather.apply(values, index)  # type: ignore[no-any-return]
+    out: Tensor = _Gather.apply(values, index)  # type: ignore[no-untyped-call]
+    return out
 
 
 def scatter_sum(values: Tensor, index: Tensor, n: int) -> Tensor:
     """Sum of the rows of `values` that share an index, as a tensor of `n` rows.
 
-    >>> scatter_sum(torch.tensor([1., 2., 4.]), torch.tensor([1, 0, 1]), 2)
+    >>> scatter_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1, 0, 1]), 2)
     tensor([2., 5.])
     """
-    return _ScatterSum.apply(values, index, n)  # type: ignore[no-any-return]
+    out: Tensor = _ScatterSum.apply(values, index, n)  # type: ignore[no-untyped-call]
+    return out
 
 
 def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     """log Σ exp(x); −inf with gradient zero where every term is −inf (torch gives NaN there).
 
-    >>> logsumexp(torch.tensor([[0., 0.], [-torch.inf, -torch.inf]]), 1)
+    >>> logsumexp(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]), 1)
     tensor([0.6931,   -inf])
     """
     top = x.detach().amax(dim, keepdim=True)
@@ -94,7 +96,7 @@ def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
 def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     """log(exp a + exp b); −inf with gradient zero where both are −inf.
 
-    >>> logaddexp(torch.tensor([0., -torch.inf]), torch.tensor([0., -torch.inf]))
+    >>> logaddexp(torch.tensor([0.0, -torch.inf]), torch.tensor([0.0, -torch.inf]))
     tensor([0.6931,   -inf])
     """
     top = torch.maximum(a.detach(), b.detach())
@@ -164,7 +166,7 @@ class _Recompute(torch.autograd.Function):
         return fn(*tensors)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         twice = torch.is_grad_enabled()
         needed = ctx.needs_input_grad[1:]
         inputs = [
@@ -181,29 +183,32 @@ class _Recompute(torch.autograd.Function):
 
 
 def chunked(
-    fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int = _CHUNK_ELEMENTS
+    fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int | None = None
 ) -> Tensor:
     """fn applied to pieces of the tensors along dimension 0, in memory that does not grow.
 
     `cost` is the number of elements fn needs per entry of dimension 0. What fn computes on the way
     is not kept but computed again in the backward pass, so memory is that of one piece. Derivatives
     of every order work. Every tensor that fn differentiates must be passed as an argument.
+    `budget` is the number of elements a piece may need, by default about what the caches hold.
 
     >>> chunked(lambda x: (x[:, None] * torch.arange(3)).sum(1), torch.ones(4), cost=3)
     tensor([3., 3., 3., 3.])
     """
+    budget = budget or _CHUNK_ELEMENTS.get(tensors[0].device.type, 1 << 20)
     step = max(1, budget // max(cost, 1))
     if len(tensors[0]) <= step:
         return fn(*tensors)  # one piece: keeping it is cheaper than computing it again
     # split, not slices: the derivative of a slice is as large as the whole tensor
     parts = zip(*(t.split(step) for t in tensors), strict=True)
-    return torch.cat([_Recompute.apply(fn, *part) for part in parts])
+    recompute: Any = _Recompute.apply
+    return torch.cat([recompute(fn, *part) for part in parts])
 
 
 def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:
     """log Σ exp over the entries of dimension 0 that share an id, as a tensor of `n` rows.
 
-    >>> segment_logsumexp(torch.tensor([0., 0., 5.]), torch.tensor([0, 0, 2]), 3)
+    >>> segment_logsumexp(torch.tensor([0.0, 0.0, 5.0]), torch.tensor([0, 0, 2]), 3)
     tensor([0.6931,   -inf, 5.0000])
     """
     index = ids.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
@@ -221,8 +226,11 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     >>> logcumsumexp(torch.tensor([-torch.inf, 0.0, 0.0]), 0)
     tensor([  -inf, 0.0000, 0.6931])
     """
-    out = torch.logcumsumexp(x.clamp(min=-1e30), dim)
-    return torch.where(out < -1e29, -math.inf, out)
+    n, step = x.shape[dim], 1
+    while step < n:  # sums over 2, 4, 8, … entries; torch's own has NaN second derivatives
+        longer = logaddexp(x.narrow(dim, step, n - step), x.narrow(dim, 0, n - step))
+        x, step = torch.cat([x.narrow(dim, 0, step), longer], dim), 2 * step
+    return x
 
 
 def log_others(logp: Tensor) -> Tensor:

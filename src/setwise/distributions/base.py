@@ -145,7 +145,7 @@ def log_cdf(d: Distribution, x: Tensor) -> Tensor:
     """log P(Z ≤ x), accurate in both tails.
 
     >>> log_cdf(torch.distributions.Laplace(0.0, 1.0), torch.tensor(-800.0))
-    tensor(-800.6931)
+    tensor(-800.6932)
     """
     return family_of(d).log_cdf(d, x)
 
@@ -179,7 +179,9 @@ def map_parameters(d: Distribution, fn: Callable[[Tensor], Tensor]) -> Distribut
         out._num_events = out.logits.shape[-1]
         Distribution.__init__(out, out.logits.shape[:-1], validate_args=False)
         return out
-    return type(d)(**values, validate_args=False)
+    make: Any = type(d)
+    made: Distribution = make(**values, validate_args=False)
+    return made
 
 
 def double(d: Distribution) -> Distribution:

@@ -1,0 +1,103 @@
+"""The categorical distribution: classes 0, 1, …, C−1, in this order."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from setwise.distributions.base import Discrete, Family
+from setwise.distributions.links import check_raw
+from setwise.distributions.special import log_sigmoid
+from setwise.numerics import logsumexp
+
+__all__ = ["Categorical"]
+
+
+@dataclass(frozen=True)
+class Categorical(Family):
+    """Classes 0, …, C−1 with probabilities softmax(raw); distribution functions use their order.
+
+    >>> Categorical(3)(torch.zeros(1, 3)).probs
+    tensor([[0.3333, 0.3333, 0.3333]])
+    """
+
+    n_classes: int
+    distribution: ClassVar = torch.distributions.Categorical
+    kind: ClassVar = Discrete
+
+    def __post_init__(self) -> None:
+        if isinstance(self.n_classes, bool) or not isinstance(self.n_classes, int):
+            raise ValueError(f"Categorical: n_classes must be an integer, got {self.n_classes!r}")
+        if self.n_classes < 2:
+            raise ValueError(f"Categorical: n_classes must be at least 2, got {self.n_classes}")
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """("logit_0", …), one for each class."""
+        return tuple(f"logit_{c}" for c in range(self.n_classes))
+
+    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
+        """The distribution of each row: `raw` is (rows, classes)."""
+        check_raw(self, raw, shared)
+        return torch.distributions.Categorical(logits=raw, validate_args=False)
+
+    @staticmethod
+    def log_cdf(d: Any, x: Tensor) -> Tensor:
+        """log Σ of the probabilities of the classes up to x."""
+        return _log_share(d, x, upper=False)
+
+    @staticmethod
+    def log_survival(d: Any, x: Tensor) -> Tensor:
+        """log Σ of the probabilities of the classes above x."""
+        return _log_share(d, x, upper=True)
+
+    @staticmethod
+    def log_density(d: Any, x: Tensor) -> Tensor:
+        """The log probability of class x."""
+        top = d.logits.shape[-1] - 1
+        inside = (x >= 0) & (x <= top) & (x == x.round())
+        which = torch.where(inside, x, torch.zeros_like(x)).long()
+        shape = torch.broadcast_shapes(x.shape, d.logits.shape[:-1])
+        logits = d.logits.expand(*shape, top + 1)
+        out = logits.gather(-1, which.expand(shape).unsqueeze(-1)).squeeze(-1)
+        return torch.where(inside, out, -math.inf)
+
+    @staticmethod
+    def centre_width(d: Any) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of the class number."""
+        probs = d.logits.detach().exp()
+        classes = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
+        mean = (probs * classes).sum(-1)
+        return mean, (probs * (classes - mean.unsqueeze(-1)) ** 2).sum(-1).sqrt()
+
+    @staticmethod
+    def cgf(d: Any, s: Tensor) -> Tensor:
+        """log Σ pᶜ exp(s·c)."""
+        classes = torch.arange(d.logits.shape[-1], device=d.logits.device)
+        terms = d.logits + s.unsqueeze(-1) * classes
+        top = terms.detach().real.amax(-1, keepdim=True)
+        out: Tensor = (terms - top).exp().sum(-1).log() + top.squeeze(-1)
+        return out
+
+    @staticmethod
+    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
+        """The whole line."""
+        end = torch.full_like(d.logits[..., 0], math.inf)
+        return -end, end
+
+
+def _log_share(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+    """log P(Z > x) or log P(Z ≤ x), from the odds between the two: accurate for either."""
+    classes = torch.arange(d.logits.shape[-1], device=d.logits.device)
+    above = classes > x.unsqueeze(-1)
+    log_above = logsumexp(torch.where(above, d.logits, -math.inf), -1)
+    log_below = logsumexp(torch.where(above, -math.inf, d.logits), -1)
+    wanted, other = (log_above, log_below) if upper else (log_below, log_above)
+    none, all_ = wanted == -math.inf, other == -math.inf
+    odds = torch.where(none | all_, 0.0, wanted) - torch.where(none | all_, 0.0, other)
+    return torch.where(none, -math.inf, torch.where(all_, 0.0, log_sigmoid(odds)))

@@ -1,0 +1,112 @@
+"""The negative binomial distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+from torch.nn.functional import softplus
+
+from setwise.distributions.base import Count, Family
+from setwise.distributions.links import Choice, ask, check_choice, check_raw, exp_link, parameter
+from setwise.distributions.special import log_sigmoid, with_ends
+from setwise.distributions.tails import beta_log_density, log_beta_tail
+
+__all__ = ["NegativeBinomial"]
+
+
+@dataclass(frozen=True)
+class NegativeBinomial(Family):
+    """Overdispersed counts: P(z) = Γ(r + z) / (Γ(r) z!) (1 − p)ʳ pᶻ, total_count r = exp(raw).
+
+    `logits` = log(p / (1 − p)) is "shared" (one for all rows, so that sums are negative binomial
+    again), "predicted" or a number. The mean is r·exp(logits).
+
+    >>> NegativeBinomial(logits=0.0)(torch.tensor([[0.0]])).mean
+    tensor([1.])
+    """
+
+    logits: Choice = "shared"
+    distribution: ClassVar = torch.distributions.NegativeBinomial
+    kind: ClassVar = Count
+
+    def __post_init__(self) -> None:
+        check_choice("NegativeBinomial", "logits", self.logits, positive=False)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """("log_total_count",), and "logits" where they are predicted."""
+        return ("log_total_count", *ask(self.logits, "predicted", "logits"))
+
+    @property
+    def shared(self) -> tuple[str, ...]:
+        """("logits",) where they are shared."""
+        return ask(self.logits, "shared", "logits")
+
+    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
+        """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
+        named = check_raw(self, raw, shared)
+        return torch.distributions.NegativeBinomial(
+            exp_link(named["log_total_count"]),
+            logits=parameter(self.logits, named, "logits"),
+            validate_args=False,
+        )
+
+    @staticmethod
+    def log_cdf(d: Any, x: Tensor) -> Tensor:
+        """log P(Z ≤ x) = log P(Beta(r, ⌊x⌋ + 1) ≤ 1 − p)."""
+        inside = (x >= 0) & x.isfinite()
+        out = _tail(d, torch.where(inside, x.double(), 0.0), upper=False)
+        return with_ends(inside, out, x, -math.inf, 0.0)
+
+    @staticmethod
+    def log_survival(d: Any, x: Tensor) -> Tensor:
+        """log P(Z > x) = log P(Beta(r, ⌊x⌋ + 1) > 1 − p)."""
+        inside = (x >= 0) & x.isfinite()
+        out = _tail(d, torch.where(inside, x.double(), 0.0), upper=True)
+        return with_ends(inside, out, x, 0.0, -math.inf)
+
+    @staticmethod
+    def log_density(d: Any, x: Tensor) -> Tensor:
+        """log Γ(r + x) − log Γ(r) − log x! + r log(1 − p) + x log p."""
+        inside = (x >= 0) & (x == x.floor()) & x.isfinite()
+        k = torch.where(inside, x.double(), 0.0)
+        r, logits = d.total_count.double(), d.logits.double()
+        r, k, logits = torch.broadcast_tensors(r, k, logits)
+        out = beta_log_density(r, k + 1, -logits) - log_sigmoid(logits) - (r + k).log()
+        return torch.where(inside, out.to(d.logits.dtype), -math.inf)
+
+    @staticmethod
+    def centre_width(d: Any) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation."""
+        r, logits = d.total_count.detach(), d.logits.detach()
+        mean = (r.log() + logits).exp()
+        return mean, (0.5 * (r.log() + logits + softplus(logits))).exp()
+
+    @staticmethod
+    def cgf(d: Any, s: Tensor) -> Tensor:
+        """r (log(1 − p) − log(1 − p·eˢ))."""
+        rare = d.logits < 0
+        odds = torch.where(rare, d.logits, -1.0).exp()
+        low = -torch.log1p(-odds * torch.where(rare, s, 0.0).expm1())
+        logits = torch.where(rare, 1.0, d.logits)
+        v = torch.where(rare, -1.0, s + log_sigmoid(logits))
+        out: Tensor = d.total_count * torch.where(
+            rare, low, log_sigmoid(-logits) - (-v.expm1()).log()
+        )
+        return out
+
+    @staticmethod
+    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
+        """(−∞, −log p)."""
+        return torch.full_like(d.logits, -math.inf), softplus(-d.logits)
+
+
+def _tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+    k = x.floor()
+    out = log_beta_tail(d.total_count, k + 1, -d.logits, upper=upper)
+    return out.to(d.logits.dtype)

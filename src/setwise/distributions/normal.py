@@ -1,0 +1,62 @@
+"""The normal distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from setwise.distributions.base import Continuous
+from setwise.distributions.links import Choice
+from setwise.distributions.location import LocationScale
+from setwise.numerics import log_ndtr
+
+__all__ = ["Normal"]
+
+
+@dataclass(frozen=True)
+class Normal(LocationScale):
+    """Normal targets: density exp(−(z − loc)² / 2 scale²) / (scale √2π).
+
+    >>> Normal(scale=2.0)(torch.tensor([[1.0]])).stddev
+    tensor([2.])
+    """
+
+    scale: Choice = "shared"
+    distribution: ClassVar = torch.distributions.Normal
+    kind: ClassVar = Continuous
+
+    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
+        """The torch distribution with this location and scale."""
+        return torch.distributions.Normal(loc, scale, validate_args=False)
+
+    @staticmethod
+    def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
+        """log Φ(z)."""
+        return log_ndtr(z)
+
+    @staticmethod
+    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
+        """log Φ(−z)."""
+        return log_ndtr(-z)
+
+    @staticmethod
+    def standard_log_density(d: Any, z: Tensor) -> Tensor:
+        """−z²/2 − log √2π."""
+        return -0.5 * z * z - 0.5 * math.log(2 * math.pi)
+
+    @staticmethod
+    def cgf(d: Any, s: Tensor) -> Tensor:
+        """loc·s + scale²s²/2."""
+        out: Tensor = d.loc * s + 0.5 * (d.scale * s) ** 2
+        return out
+
+    @staticmethod
+    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
+        """The whole line."""
+        end = torch.full_like(d.loc, math.inf)
+        return -end, end

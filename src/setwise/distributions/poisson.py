@@ -1,0 +1,90 @@
+"""The Poisson distribution."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+from torch.distributions import Distribution
+
+from setwise.distributions.base import Count, Family
+from setwise.distributions.links import check_raw, exp_link
+from setwise.distributions.special import with_ends
+from setwise.distributions.tails import gamma_log_density, log_gamma_tail
+
+__all__ = ["Poisson"]
+
+
+@dataclass(frozen=True)
+class Poisson(Family):
+    """Poisson counts: P(z) = rateᶻ exp(−rate) / z!, with rate = exp(raw).
+
+    >>> Poisson()(torch.tensor([[0.0]])).mean
+    tensor([1.])
+    """
+
+    distribution: ClassVar = torch.distributions.Poisson
+    kind: ClassVar = Count
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """("log_rate",)."""
+        return ("log_rate",)
+
+    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
+        """The distribution of each row: `raw` is (rows, 1)."""
+        rate = exp_link(check_raw(self, raw, shared)["log_rate"])
+        return torch.distributions.Poisson(rate, validate_args=False)
+
+    @staticmethod
+    def log_cdf(d: Any, x: Tensor) -> Tensor:
+        """log P(Z ≤ x) = log P(Gamma(⌊x⌋ + 1) > rate)."""
+        inside = (x >= 0) & x.isfinite()
+        k = torch.where(inside, x.double(), 0.0).floor()
+        out = log_gamma_tail(k + 1, *_rate(d), upper=True).to(d.rate.dtype)
+        return with_ends(inside, out, x, -math.inf, 0.0)
+
+    @staticmethod
+    def log_survival(d: Any, x: Tensor) -> Tensor:
+        """log P(Z > x) = log P(Gamma(⌊x⌋ + 1) ≤ rate)."""
+        inside = (x >= 0) & x.isfinite()
+        k = torch.where(inside, x.double(), 0.0).floor()
+        out = log_gamma_tail(k + 1, *_rate(d), upper=False).to(d.rate.dtype)
+        return with_ends(inside, out, x, 0.0, -math.inf)
+
+    @staticmethod
+    def log_density(d: Any, x: Tensor) -> Tensor:
+        """x log rate − rate − log x!"""
+        inside = (x >= 0) & (x == x.floor()) & x.isfinite()
+        k = torch.where(inside, x.double(), 0.0)
+        u, rate = _rate(d)
+        out = gamma_log_density(*torch.broadcast_tensors(k + 1, u, rate)) - u
+        return torch.where(inside, out.to(d.rate.dtype), -math.inf)
+
+    @staticmethod
+    def centre_width(d: Any) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation."""
+        rate = d.rate.detach()
+        return rate, rate.sqrt()
+
+    @staticmethod
+    def cgf(d: Any, s: Tensor) -> Tensor:
+        """rate (eˢ − 1)."""
+        out: Tensor = d.rate * torch.expm1(s)
+        return out
+
+    @staticmethod
+    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
+        """The whole line."""
+        end = torch.full_like(d.rate, math.inf)
+        return -end, end
+
+
+def _rate(d: Any) -> tuple[Tensor, Tensor]:
+    """log rate and rate in float64; a rate of 0 is taken for a tiny positive one."""
+    rate = d.rate.double()
+    rate = rate.detach().clamp_min(1e-300) + (rate - rate.detach())
+    return rate.log(), rate

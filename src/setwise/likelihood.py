@@ -46,7 +46,8 @@ class Aggregate(ABC):
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y as an array with one entry per set, or an error that names the first bad set."""
-        return real_values(self, sets, y)
+        array: NDArray[Any] = real_values(self, sets, y)
+        return array
 
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         """Every value that y can take for a set of `size` members.
@@ -145,8 +146,8 @@ def likelihood(
     """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
 
     The rule gets `distribution` batched over the *members* (so `sets.flat is sets`), parameters
-    unchecked, and `y` as a tensor beside them. The first line of its docstring says how it computes;
-    `exact=False` marks rules with a stated numerical error. `distribution` may also be
+    unchecked, and `y` as a tensor beside them. The first line of its docstring says how it
+    computes; `exact=False` marks rules with a stated numerical error. `distribution` may also be
     `Continuous`, `Discrete` or `Count`, for every family of that kind.
     """
 
@@ -166,7 +167,7 @@ def rules() -> list[Rule]:
 def aggregates() -> list[type[Aggregate]]:
     """Every concrete aggregate class."""
     found: list[type[Aggregate]] = []
-    todo: list[type[Aggregate]] = [Aggregate]
+    todo: list[type[Aggregate]] = [Aggregate]  # type: ignore[type-abstract]
     while todo:
         cls = todo.pop()
         todo.extend(cls.__subclasses__())

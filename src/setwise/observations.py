@@ -115,7 +115,9 @@ def _keyed(y: Any) -> dict[Any, Any]:
                 f"y needs a column of group labels and at least one column of values, got only "
                 f"{table.columns}"
             )
-        values = columns[0] if len(columns) == 1 else [list(row) for row in zip(*columns)]
+        values = (
+            columns[0] if len(columns) == 1 else [list(row) for row in zip(*columns, strict=True)]
+        )
     out = dict(zip(keys, values, strict=True))
     if len(out) < len(keys):
         seen: set[Any] = set()

@@ -1,0 +1,51 @@
+"""Similarity: whether two members are of one class."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Categorical
+
+from setwise.likelihood import Aggregate, label_values, likelihood
+from setwise.numerics import log_others, logsumexp
+from setwise.sets import Sets
+
+__all__ = ["Similarity"]
+
+
+@dataclass(frozen=True)
+class Similarity(Aggregate):
+    """Whether two members are of the same class: y = 1 if z₁ = z₂, else 0.
+
+    P(y = 1) = Σ_c p₁(c) p₂(c), and P(y = 0) = Σ_c p₁(c) (1 − p₂(c)), added up without subtracting.
+
+    >>> Similarity().observe([0, 1, 1], [[0, 1], [1, 2]]).y.tolist()
+    [0.0, 1.0]
+
+    Hsu et al., "Multi-class classification without multi-class labels", ICLR 2019.
+    """
+
+    size = 2
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        first, second = sets.columns(z)
+        return (first == second).double()
+
+    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
+        return label_values(self, sets, y, (0, 1))
+
+    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+        return (0, 1)
+
+
+@likelihood(Similarity, Categorical)
+def _similarity(aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
+    """Sum over classes, O(C)."""
+    first, second = sets.columns(distribution.logits)
+    return logsumexp(first + torch.where(y[:, None] == 1, second, log_others(second)), -1)

@@ -34,8 +34,10 @@ def test_from_groups(y):
 @pytest.mark.parametrize("make", [pd.DataFrame, pl.DataFrame])
 def test_from_groups_with_columns(make):
     table = {"no": {"a": 1, "b": 0, "c": 1}, "yes": {"a": 0, "b": 2, "c": 0}}
-    frame = pd.DataFrame(table) if make is pd.DataFrame else pl.DataFrame(
-        {"town": ["a", "b", "c"], "no": [1, 0, 1], "yes": [0, 2, 0]}
+    frame = (
+        pd.DataFrame(table)
+        if make is pd.DataFrame
+        else pl.DataFrame({"town": ["a", "b", "c"], "no": [1, 0, 1], "yes": [0, 2, 0]})
     )
     observed = sw.Observations.from_groups(sw.Counts(), LABELS, frame)
     assert observed.y.tolist() == [[0, 2], [1, 0], [1, 0]]
@@ -112,12 +114,26 @@ CLASSES = td.Categorical(logits=torch.zeros(3, 3))
         (sw.Mean(), 3.0, [[0]], [0.0], TypeError, "torch.distributions object"),
         (sw.Mean(), td.Normal(0.0, 1.0), [[0]], [0.0], ValueError, "one entry per row"),
         (sw.Similarity(), NORMAL, [[0, 1]], [1], TypeError, "Similarity is known for: Categorical"),
-        (sw.Direct(), CLASSES, [[0]], [3], ValueError, "set 0 has y = 3, but the classes are 0 to 2"),
+        (
+            sw.Direct(),
+            CLASSES,
+            [[0]],
+            [3],
+            ValueError,
+            "set 0 has y = 3, but the classes are 0 to 2",
+        ),
         (sw.AnyPositive(5), CLASSES, [[0]], [1], ValueError, "needs class 5"),
         (sw.Counts(), CLASSES, [[0, 1]], [[1, 1]], ValueError, "class"),
         (sw.Counts(), CLASSES, [[0, 1]], [1], ValueError, "class"),
         (sw.Presence(), CLASSES, [[0, 1]], [[1, 1]], ValueError, "2 columns"),
-        (sw.Triplet(np.zeros((2, 2))), CLASSES, [[0, 1, 2]], [1], ValueError, "there are 3 classes"),
+        (
+            sw.Triplet(np.zeros((2, 2))),
+            CLASSES,
+            [[0, 1, 2]],
+            [1],
+            ValueError,
+            "there are 3 classes",
+        ),
         (sw.Fold([[0, 0]], [0]), CLASSES, [[0]], [0], ValueError, "2 columns"),
         (sw.Coarse([(0,), (1,)]), CLASSES, [[0]], [0], ValueError, "class 2 is in no cell"),
         (sw.Custom(torch.sum), CLASSES, [[0] * 20], [0], ValueError, "tuples"),
@@ -175,7 +191,9 @@ def test_constructor_refusals():
     with pytest.raises(TypeError, match="flip"):
         sw.Noisy(sw.Rank(), laplace=1.0)
     with pytest.raises(TypeError, match="cannot be flipped"):
-        sw.Noisy(sw.Mean(), flip=0.1).observe(np.arange(60.0), sw.Sets.random(60, 60, 2, seed=0), seed=0)
+        sw.Noisy(sw.Mean(), flip=0.1).observe(
+            np.arange(60.0), sw.Sets.random(60, 60, 2, seed=0), seed=0
+        )
 
 
 def test_a_new_pair_can_be_registered():

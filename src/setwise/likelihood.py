@@ -44,6 +44,10 @@ class Aggregate(ABC):
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         """y for each set, from the members' targets `z`, listed flat; `sets.flat` is `sets`."""
 
+    def arrange(self, z: Tensor, sets: Sets) -> Sets:
+        """The sets as `observe` reports them; only a ranking changes the order of members."""
+        return sets
+
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y as an array with one entry per set, or an error that names the first bad set."""
         array: NDArray[Any] = real_values(self, sets, y)
@@ -83,8 +87,8 @@ class Aggregate(ABC):
         z = z.double() if z.is_floating_point() else z.long()
         if z.ndim != 1:
             raise ValueError(f"one target per row is expected, got shape {tuple(z.shape)}")
-        members = sets.members(z)
-        y = self.apply(members, sets.flat, np.random.default_rng(seed))
+        sets = self.arrange(sets.members(z), sets)
+        y = self.apply(sets.members(z), sets.flat, np.random.default_rng(seed))
         return Observations(self, sets, y)
 
 

@@ -25,6 +25,7 @@ __all__ = [
     "logcumsumexp",
     "logsubexp",
     "logsumexp",
+    "recomputed",
     "scatter_sum",
     "segment_logsumexp",
 ]
@@ -182,6 +183,15 @@ class _Recompute(torch.autograd.Function):
         return (None, *(next(grads) if need else None for need in needed))
 
 
+def recomputed(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """fn(*tensors); what it computes on the way is computed again for the derivative, not kept.
+
+    >>> recomputed(torch.exp, torch.zeros(2))
+    tensor([1., 1.])
+    """
+    return _Recompute.apply(fn, *tensors)  # type: ignore[no-any-return]
+
+
 def chunked(
     fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int | None = None
 ) -> Tensor:
@@ -201,8 +211,7 @@ def chunked(
         return fn(*tensors)  # one piece: keeping it is cheaper than computing it again
     # split, not slices: the derivative of a slice is as large as the whole tensor
     parts = zip(*(t.split(step) for t in tensors), strict=True)
-    recompute: Any = _Recompute.apply
-    return torch.cat([recompute(fn, *part) for part in parts])
+    return torch.cat([recomputed(fn, *part) for part in parts])
 
 
 def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:

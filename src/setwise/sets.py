@@ -230,6 +230,16 @@ class Sets:
             names=None if self.names is None else self.names[which],
         )
 
+    def reorder(self, order: Any) -> Sets:
+        """The same sets with member `order[i]`, counted over all sets, in place i.
+
+        >>> Sets([[5, 6], [7, 8]]).reorder([1, 0, 2, 3])[0].tolist()
+        [6, 5]
+        """
+        order = np.asarray(order)
+        weights = None if self.weights is None else self.weights[order]
+        return _from_csr(self.indices[order], self.offsets, weights=weights, names=self.names)
+
     # ---- computing with them
 
     @cached_property
@@ -283,7 +293,7 @@ class Sets:
     def columns(self, values: Tensor) -> tuple[Tensor, ...]:
         """The first members' values, the second members', …; needs sets of one size.
 
-        >>> first, second = Sets([[0, 1], [2, 0]]).columns(torch.tensor([1., 2., 3.]))
+        >>> first, second = Sets([[0, 1], [2, 0]]).columns(torch.tensor([1.0, 2.0, 3.0]))
         >>> first
         tensor([1., 3.])
         """

@@ -1,0 +1,132 @@
+"""Noisy: an observation seen through noise, such as that of differential privacy."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Laplace, Normal
+
+from setwise.aggregates.counts import Counts, Proportions, noisy_counts
+from setwise.aggregates.direct import Direct
+from setwise.aggregates.total import Mean, Sum, noisy_total
+from setwise.distributions import Discrete
+from setwise.likelihood import Aggregate, evaluate, likelihood, real_values
+from setwise.sets import Sets
+
+__all__ = ["Noisy"]
+
+
+@dataclass(frozen=True)
+class Noisy(Aggregate):
+    """The observation of another aggregate, seen through noise.
+
+    `flip=p`: a discrete y is replaced, with probability p, by one of its other values, each equally
+    likely. `normal=s` or `laplace=b`: Gaussian or Laplace noise of that scale is added to `Sum`,
+    `Mean`, `Counts`, `Proportions` or `Direct` (on every entry of y, independently). Exactly one of
+    them is given.
+
+    >>> from setwise.aggregates.similarity import Similarity
+    >>> Noisy(Similarity(), flip=0.0).observe([0, 1, 1], [[0, 1], [1, 2]]).y.tolist()
+    [0.0, 1.0]
+    """
+
+    aggregate: Aggregate
+    flip: float | None = None
+    normal: float | None = None
+    laplace: float | None = None
+
+    def __post_init__(self) -> None:
+        given = {
+            name: value
+            for name in ("flip", "normal", "laplace")
+            if (value := getattr(self, name)) is not None
+        }
+        if len(given) != 1:
+            raise ValueError(f"give exactly one of flip, normal, laplace; got {given or 'none'}")
+        ((name, value),) = given.items()
+        if name == "flip" and not 0 <= value < 1:
+            raise ValueError(f"flip is a probability in [0, 1), got {value}")
+        if name != "flip":
+            if not (math.isfinite(value) and value > 0):
+                raise ValueError(
+                    f"{name} is the scale of the noise, a positive number; got {value}"
+                )
+            if not isinstance(self.aggregate, Sum | Mean | Counts | Proportions | Direct):
+                raise TypeError(
+                    f"{name} noise is known for Sum, Mean, Counts, Proportions and Direct, not for "
+                    f"{type(self.aggregate).__name__}; use flip=p for discrete observations"
+                )
+
+    @property
+    def size(self) -> int | None:  # type: ignore[override]
+        return self.aggregate.size
+
+    @property
+    def symmetric(self) -> bool:  # type: ignore[override]
+        return self.aggregate.symmetric
+
+    @property
+    def noise(self) -> Normal | Laplace:
+        """The distribution of the added noise."""
+        zero = torch.zeros((), dtype=torch.float64)
+        if self.normal is not None:
+            return Normal(zero, zero + self.normal)
+        return Laplace(zero, zero + float(self.laplace or 0.0))
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        y = np.asarray(self.aggregate.apply(z, sets, rng), float)
+        if self.normal is not None:
+            return y + rng.normal(0.0, self.normal, y.shape)
+        if self.laplace is not None:
+            return y + rng.laplace(0.0, self.laplace, y.shape)
+        assert self.flip is not None
+        discrete = not z.is_floating_point()
+        n_classes = int(z.max()) + 1 if discrete else None
+        out = y.copy()
+        for i in np.flatnonzero(rng.random(len(y)) < self.flip):
+            outcomes = self.aggregate.outcomes(int(sets.sizes[i]), n_classes, discrete)
+            others = [v for v in outcomes if v != y[i]]
+            out[i] = rng.choice(others) if others else y[i]
+        return out
+
+    def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
+        if self.flip is not None:
+            return self.aggregate.check_y(sets, y)
+        columns = None
+        if y is not None and np.ndim(y) == 2:
+            columns = np.shape(y)[1]
+        array: NDArray[Any] = real_values(self, sets, y, columns)
+        return array
+
+    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+        return self.aggregate.outcomes(size, n_classes, discrete)
+
+
+@likelihood(Noisy, Distribution)
+def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Mixture with the flipped values, or convolution with the noise."""
+    inner = aggregate.aggregate
+    if aggregate.flip is None:
+        if isinstance(inner, Counts | Proportions):
+            return noisy_counts(inner, distribution, sets, y, aggregate.noise)
+        total = Sum() if isinstance(inner, Direct) else inner
+        return noisy_total(total, distribution, sets, y, aggregate.noise)
+    n_classes = distribution.logits.shape[-1] if isinstance(distribution, Categorical) else None
+    discrete = isinstance(distribution, Discrete)
+    sizes, which = np.unique(sets.sizes, return_inverse=True)
+    numbers = [len(inner.outcomes(int(size), n_classes, discrete)) for size in sizes]
+    clean = evaluate(inner, distribution, sets, y)
+    others = torch.as_tensor(np.array(numbers)[which] - 1).to(clean)
+    # P(y) = (1−p) L + p (1−L)/(m−1) = a + b·L, without subtracting where p < 1/2
+    a = torch.where(others > 0, aggregate.flip / others.clamp(min=1), 0.0)
+    keep = 1 - a * others
+    mixed = a + (keep - a) * clean.exp()
+    pure = a == 0
+    return torch.where(pure, clean + keep.log(), torch.where(pure, 1.0, mixed).log())

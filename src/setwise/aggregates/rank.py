@@ -1,0 +1,251 @@
+"""Rank: which of two targets is larger."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import (
+    Categorical,
+    Cauchy,
+    Distribution,
+    Exponential,
+    Gamma,
+    Gumbel,
+    Laplace,
+    Normal,
+)
+
+from setwise.distributions import (
+    Continuous,
+    Count,
+    double,
+    log_density,
+    map_parameters,
+    parameters,
+)
+from setwise.distributions.special import log_sigmoid
+from setwise.distributions.tails import log_beta_tail
+from setwise.engines.line import piecewise
+from setwise.engines.pairs import (
+    Tails,
+    between,
+    difference_of,
+    laplace_log_density,
+    laplace_log_tail,
+    log_exceeds,
+    log_within,
+    most,
+    pair,
+)
+from setwise.engines.quadrature import rebuild
+from setwise.likelihood import Aggregate, label_values, likelihood
+from setwise.numerics import chunked, log1mexp, logaddexp, logcumsumexp, logsumexp
+from setwise.sets import Sets
+
+__all__ = ["Rank"]
+
+_TABLE = 512  # counts below this are tabulated
+
+
+@dataclass(frozen=True)
+class Rank(Aggregate):
+    """Which of two targets is larger: y = 1 if z₁ > z₂, 0 if z₁ < z₂, 0.5 for a tie.
+
+    Targets tie where |z₁ − z₂| ≤ `tie_margin`. With margin 0 continuous targets never tie (y = 0.5
+    has log-likelihood −inf), classes and counts tie where they are equal. For Gumbel targets with
+    one scale this is the model of Bradley and Terry, for Normal targets that of Thurstone.
+
+    p(1) = ∫ p(x | θ₂) P(Z₁ > x + margin) dx.
+
+    >>> Rank().observe([3.0, 5.0, 5.0], [[0, 1], [1, 0], [1, 2]]).y.tolist()
+    [0.0, 1.0, 0.5]
+
+    Bradley and Terry, "Rank analysis of incomplete block designs", Biometrika 1952. Thurstone, "A
+    law of comparative judgment", Psychological Review 1927.
+    """
+
+    tie_margin: float = 0.0
+
+    size = 2
+    symmetric = False
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.tie_margin) and self.tie_margin >= 0):
+            raise ValueError(f"tie_margin must be a finite number from 0 on, got {self.tie_margin}")
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        """1, 0 or 0.5 for each set."""
+        first, second = sets.columns(z)
+        gap = (first - second).double()
+        return torch.where(gap.abs() <= self.tie_margin, 0.5, (gap > 0).double())
+
+    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
+        """y as 0, 0.5 or 1 for each set."""
+        return label_values(self, sets, y, (0.0, 0.5, 1.0))
+
+    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+        """0 and 1, and 0.5 where targets can tie."""
+        return (0.0, 0.5, 1.0) if discrete or self.tie_margin > 0 else (0.0, 1.0)
+
+
+# ---- closed forms
+
+
+def _select(y: Tensor, less: Tensor, tie: Tensor | float, greater: Tensor) -> Tensor:
+    tie = torch.as_tensor(tie, dtype=less.dtype, device=less.device)
+    return torch.where(y == 1, greater, torch.where(y == 0, less, tie)).to(y.dtype)
+
+
+def _by_difference(aggregate: Rank, y: Tensor, tails: Tails) -> Tensor:
+    """log p(y) from the functions of Z₁ − Z₂."""
+    margin = torch.full_like(y, aggregate.tie_margin, dtype=torch.float64)
+    tie = between(tails, -margin, margin) if aggregate.tie_margin > 0 else -math.inf
+    return _select(y, tails.cdf(-margin), tie, tails.survival(margin))
+
+
+@likelihood(Rank, Normal)
+@likelihood(Rank, Cauchy)
+def _again(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Tails of the difference, which has a distribution of the same kind."""
+    d = difference_of(distribution, sets)
+    assert d is not None
+    return _by_difference(aggregate, y, Tails.of(d))
+
+
+@likelihood(Rank, Gumbel)
+def _gumbel(aggregate: Rank, distribution: Gumbel, sets: Sets, y: Tensor) -> Tensor:
+    """Bradley–Terry where the scale is one for all members, otherwise an integral."""
+    if difference_of(distribution, sets) is None:
+        return _continuous(aggregate, distribution, sets, y)
+    return _again(aggregate, distribution, sets, y)
+
+
+@likelihood(Rank, Laplace)
+def _laplace(aggregate: Rank, distribution: Laplace, sets: Sets, y: Tensor) -> Tensor:
+    """Closed form: three pieces, each an exponential."""
+    a, b = pair(distribution, sets)
+    tails = Tails(
+        lambda x: laplace_log_tail(a, b, x, upper=False),
+        lambda x: laplace_log_tail(a, b, x, upper=True),
+        lambda x: laplace_log_density(a, b, x),
+    )
+    return _by_difference(aggregate, y, tails)
+
+
+@likelihood(Rank, Exponential)
+def _exponential(aggregate: Rank, distribution: Exponential, sets: Sets, y: Tensor) -> Tensor:
+    """Closed form: the ratio of the rates, and exponential tails."""
+    a, b = pair(distribution, sets)
+    odds = b.rate.log() - a.rate.log()
+    first, second = log_sigmoid(odds), log_sigmoid(-odds)
+    margin = aggregate.tie_margin
+    greater, less = first - margin * a.rate, second - margin * b.rate
+    if margin == 0:
+        return _select(y, less, -math.inf, greater)
+    tie = logaddexp(first + log1mexp(-margin * a.rate), second + log1mexp(-margin * b.rate))
+    return _select(y, less, _better(tie, logaddexp(greater, less)), greater)
+
+
+def _better(value: Tensor, rest: Tensor) -> Tensor:
+    """A log probability, taken from its complement where it is more than one half."""
+    likely = (value > -math.log(2)).detach()
+    return torch.where(likely, log1mexp(torch.where(likely, rest, -1.0)), value)
+
+
+@likelihood(Rank, Gamma)
+def _gamma(aggregate: Rank, distribution: Gamma, sets: Sets, y: Tensor) -> Tensor:
+    """Beta tail: one target's share of the sum is a beta variable; with a margin, an integral."""
+    if aggregate.tie_margin > 0:
+        return _continuous(aggregate, distribution, sets, y)
+    d = _larger_first(map_parameters(double(distribution), sets.dense), y)
+    (a, b), (rate_a, rate_b) = (p.unbind(1) for p in (d.concentration, d.rate))
+    out = log_beta_tail(b, a, rate_b.log() - rate_a.log(), upper=False)
+    return torch.where(y == 0.5, -math.inf, out).to(y.dtype)
+
+
+def _larger_first(d: Distribution, y: Tensor) -> Any:
+    """The members' distributions, (sets, 2), that of the larger target first."""
+    turn = (y == 0).unsqueeze(1)
+    return map_parameters(d, lambda p: torch.where(turn, p.flip(1), p))
+
+
+# ---- integrals and sums
+
+
+@likelihood(Rank, Continuous)
+def _continuous(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Integral of one density times the other's tail, to 1e-10 or better."""
+    d = map_parameters(double(distribution), sets.dense)
+    return _ranked(_larger_first(d, y), y, aggregate.tie_margin).to(y.dtype)
+
+
+def _ranked(d: Distribution, y: Tensor, margin: float) -> Tensor:
+    """log p(y); d is (sets, 2), the larger target first."""
+
+    def part(at: Tensor) -> Distribution:
+        return map_parameters(d, lambda p: p[at])
+
+    return piecewise(
+        (y != 0.5, lambda at: log_exceeds(part(at), margin)),
+        (y == 0.5, lambda at: log_within(part(at), margin)),
+    )
+
+
+@likelihood(Rank, Count)
+def _count(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Sum of one member's probabilities times the other's tail."""
+    d = _larger_first(map_parameters(double(distribution), sets.dense), y)
+    values = list(parameters(d).values())
+    margin = math.floor(aggregate.tie_margin)
+    bound = most(d) + margin
+    small = bound < _TABLE
+    n = int(bound[small].max()) + 1 if small.any() else 0
+    k = torch.arange(n, device=y.device, dtype=torch.float64)[:, None]
+
+    def table(y: Tensor, *values: Tensor) -> Tensor:
+        logits = log_density(rebuild(d, (v.unsqueeze(1) for v in values)), k)
+        return _ranked_table(logits[..., 0], logits[..., 1], (1 + (y != 0.5)).long(), margin)
+
+    def tabulated(at: Tensor) -> Tensor:
+        return chunked(table, y[at], *(v[at] for v in values), cost=20 * n)
+
+    def summed(at: Tensor) -> Tensor:
+        return _ranked(map_parameters(d, lambda p: p[at]), y[at], margin)
+
+    return piecewise((small, tabulated), (~small, summed)).to(y.dtype)
+
+
+@likelihood(Rank, Categorical)
+def _categorical(aggregate: Rank, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
+    """Sum over the classes of the second member, in their order."""
+    first, second = sets.columns(distribution.logits)
+    return _ranked_table(first, second, (2 * y).long(), math.floor(aggregate.tie_margin))
+
+
+def _ranked_table(first: Tensor, second: Tensor, outcome: Tensor, margin: int) -> Tensor:
+    """log P(outcome) from log probabilities of 0, …, n − 1, (sets, n) each.
+
+    Outcomes are 0: first less than second, 1: tie, 2: first greater.
+    """
+    n = first.shape[1]
+    margin = min(margin, n)
+    nothing = torch.full_like(first, -math.inf)
+
+    def exceeds(a: Tensor, b: Tensor) -> Tensor:
+        at_least = logcumsumexp(a.flip(1), 1).flip(1)
+        return logsumexp(b + torch.cat([at_least, nothing, nothing], 1)[:, margin + 1 :][:, :n], 1)
+
+    shifted = torch.cat([nothing, first, nothing], 1)
+    steps = range(n - margin, n + margin + 1)
+    tie = logsumexp(torch.stack([logsumexp(shifted[:, s:][:, :n] + second, 1) for s in steps]), 0)
+    every = torch.stack([exceeds(second, first), tie, exceeds(first, second)], 1)
+    at = outcome.unsqueeze(1)
+    rest = logsumexp(every.scatter(1, at, -math.inf), 1)
+    return _better(every.gather(1, at).squeeze(1), rest)

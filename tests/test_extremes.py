@@ -1,0 +1,127 @@
+"""Improbable is not impossible: finite values and helpful gradients at extreme parameters."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from cases import example, instances, known_pairs, make_sets, observe
+from torch import distributions as td
+
+import setwise as sw
+from setwise.distributions import parameters
+
+LOCATION = ("normal", "cauchy", "laplace", "logistic", "gumbel", "studentt")
+PAIRS = [(c, f) for c, f in known_pairs() if c is not sw.Custom and c is not sw.Noisy]
+each = pytest.mark.parametrize(
+    ("cls", "family"), PAIRS, ids=[f"{c.__name__}-{f}" for c, f in PAIRS]
+)
+DTYPES = (torch.float32, torch.float64)
+
+
+def stressed(family, n, dtype, seed=0, how=0):
+    """Distributions at the ends of their parameter ranges, and the names of what is extreme."""
+    rng = np.random.default_rng(seed)
+
+    def tensor(a):
+        return torch.tensor(np.asarray(a, float), dtype=dtype, requires_grad=True)
+
+    sign = rng.choice([-1.0, 1.0], n)
+    if family == "categorical":
+        logits = tensor(rng.choice([-1e4, 0.0, 1e4], (n, 4)))
+        return td.Categorical(logits=logits), [logits]
+    if family in LOCATION:
+        scale = (1.0, 1e-6, 1e6)[how]
+        loc = tensor(sign * 1e6 * scale)
+        width = tensor(np.full(n, scale))
+        if family == "studentt":
+            return td.StudentT(torch.full((n,), 4.0, dtype=dtype), loc, width), [loc]
+        kind = {
+            "normal": td.Normal, "cauchy": td.Cauchy, "laplace": td.Laplace, "gumbel": td.Gumbel,
+            "logistic": sw.distributions.LogisticDistribution,
+        }[family]  # fmt: skip
+        return kind(loc, width), [loc]
+    level = tensor(rng.choice([1e-6, 1.0, 1e6] if how else [1e-3, 1e3], n))
+    if family == "exponential":
+        return td.Exponential(level), [level]
+    if family == "poisson":
+        return td.Poisson(level), [level]
+    if family == "gamma":
+        return td.Gamma(level, torch.ones(n, dtype=dtype)), [level]
+    logits = torch.full((n,), -1.0, dtype=dtype)
+    return td.NegativeBinomial(level, logits=logits), [level]
+
+
+@each
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+def test_far_from_the_data(cls, family, dtype):
+    """Data of ordinary size, parameters far from it."""
+    for how in range(3 if family in LOCATION else 2):
+        for aggregate in instances(cls):
+            ordinary, _ = example(family, 9, dtype=dtype)
+            median = isinstance(aggregate, sw.Median)
+            sets = make_sets(aggregate, (1, 3) if median else (1, 2, 4), n_rows=9)
+            observed = observe(aggregate, ordinary, sets)
+            d, leaves = stressed(family, 9, dtype, how=how)
+            value = sw.log_likelihood(aggregate, d, observed.sets, observed.y)
+            assert not value.isnan().any()
+            if family not in ("gumbel",):  # exp(1e6) is a true −inf for the left tail of Gumbel
+                assert value.isfinite().all(), (aggregate, how, value)
+            if not value.isfinite().all():
+                continue
+            grads = torch.autograd.grad(value.sum(), leaves)
+            for leaf, grad in zip(leaves, grads, strict=True):
+                assert grad.isfinite().all(), (aggregate, how)
+                check_direction(aggregate, d, leaf, grad, observed, value)
+
+
+def check_direction(aggregate, d, leaf, grad, observed, value):
+    """Some step along the gradient does not lower the likelihood."""
+    top = float(grad.abs().max())
+    if top == 0:
+        return
+    before = float(value.detach().sum())
+    slack = 1e-5 * float(value.detach().abs().sum()) + 1e-5
+    size = leaf.detach().abs().clamp(min=1e-3)
+    tried = []
+    for length in (1e-2, 1e-4, 1e-6, 1e-8):
+        moved = (leaf + length * size * (grad / top)).detach()
+        values = parameters(d)
+        for name, v in values.items():
+            if v is leaf or (leaf.ndim > 1 and name == "logits"):
+                values[name] = moved
+        after = sw.log_likelihood(aggregate, type(d)(**values), observed.sets, observed.y)
+        tried.append(float(after.detach().sum()))
+        if tried[-1] >= before - slack:
+            return
+    raise AssertionError(f"{aggregate}: from {before} along the gradient to {tried}")
+
+
+@each
+@pytest.mark.parametrize("dtype", DTYPES, ids=["float32", "float64"])
+def test_large_sets(cls, family, dtype):
+    """Sets of 4096 where sets may be large."""
+    if cls in (sw.Uncoupled,):
+        pytest.skip("at most 16 members by design")
+    for aggregate in instances(cls)[:1]:
+        if aggregate.size is not None:
+            pytest.skip("sets of a fixed small size")
+        size = 4096
+        if cls is sw.Median:
+            size = 4095
+        if cls in (sw.Counts, sw.Proportions):
+            distribution = td.Categorical(
+                logits=torch.randn(size, 2, dtype=dtype, requires_grad=True)
+            )
+            y = [size // 2] if cls is sw.Counts else [0.5]
+        else:
+            distribution, _ = example(family, size, dtype=dtype, grad=True)
+            sets = sw.Sets(np.arange(size)[None, :])
+            observed = observe(aggregate, distribution, sets)
+            y = observed.y
+        sets = observed.sets if cls is sw.Ranking else sw.Sets(np.arange(size)[None, :])
+        value = sw.log_likelihood(aggregate, distribution, sets, y)
+        assert value.isfinite().all()
+        leaf = next(iter(parameters(distribution).values()))
+        (grad,) = torch.autograd.grad(value.sum(), leaf)
+        assert grad.isfinite().all()

@@ -27,7 +27,7 @@ console = Console()
 MEMBERS = int(os.environ.get("SETWISE_BENCH_MEMBERS", 1_000_000))
 
 
-def best(fn: Callable[[], object], repeat: int = 5) -> float:
+def best(fn: Callable[[], object], repeat: int = 15) -> float:
     """Shortest of several runs, in seconds."""
     fn()
     times = []

@@ -16,6 +16,7 @@ PAIRS = [(c, f) for c, f in known_pairs() if c is not sw.Custom and c is not sw.
 each = pytest.mark.parametrize(
     ("cls", "family"), PAIRS, ids=[f"{c.__name__}-{f}" for c, f in PAIRS]
 )
+SLOW = ("studentt", "gamma")
 DTYPES = (torch.float32, torch.float64)
 
 
@@ -85,7 +86,10 @@ def check_direction(aggregate, d, leaf, grad, observed, value):
     size = leaf.detach().abs().clamp(min=1e-3)
     tried = []
     for length in (1e-2, 1e-4, 1e-6, 1e-8):
-        moved = (leaf + length * size * (grad / top)).detach()
+        step = length * size * (grad / top)
+        if float((step * grad).sum()) < slack:
+            return  # no step that counts: the gradient is zero but for rounding
+        moved = (leaf + step).detach()
         values = parameters(d)
         for name, v in values.items():
             if v is leaf or (leaf.ndim > 1 and name == "logits"):
@@ -106,9 +110,11 @@ def test_large_sets(cls, family, dtype):
     for aggregate in instances(cls)[:1]:
         if aggregate.size is not None:
             pytest.skip("sets of a fixed small size")
-        size = 4096
-        if cls is sw.Median:
-            size = 4095
+        size = 4095 if cls is sw.Median else 4096
+        if family in SLOW and cls in (sw.Choice, sw.Ranking):
+            size = 256  # a distribution function that is an integral, at every node
+        elif cls is sw.Ranking and family != "exponential":
+            size = 512
         if cls in (sw.Counts, sw.Proportions):
             distribution = td.Categorical(
                 logits=torch.randn(size, 2, dtype=dtype, requires_grad=True)

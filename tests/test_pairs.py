@@ -96,12 +96,19 @@ def test_classes_by_enumeration(cls, n_classes):
                 assert float(got[i]) == pytest.approx(want, rel=1e-8)
 
 
+def keep_of(sets, keep):
+    return np.arange(len(sets))[keep]
+
+
 @each
 def test_first_and_second_derivatives(aggregate, family):
     for same in (False, True):
-        if same and family in ("categorical", "poisson", "studentt"):
+        noisy = isinstance(aggregate, sw.Noisy)
+        if same and (noisy or family in ("categorical", "poisson", "studentt")):
             continue
         distribution, leaves, sets, y = setup(aggregate, family, grad=True, same=same)
+        keep = slice(1, 3) if len(sets) > 2 else slice(None)  # two sets, the larger ones
+        sets, y = sets.take(keep_of(sets, keep)), None if y is None else y[keep]
 
         def value(*leaves, distribution=distribution, same=same, sets=sets, y=y):
             if family == "categorical":
@@ -185,7 +192,7 @@ def test_agrees_with_simulation(aggregate, family):
     if isinstance(aggregate, sw.Ranking):
         pytest.skip("all orders are tried in test_quadrature.py")
     costly = family in ("studentt", "gamma", "negativebinomial")
-    n = 300 if costly else 1500
+    n = 100 if costly else 1500
     sets = make_sets(aggregate, sizes_for(aggregate, family)[-1:], seed=4)
     pair = [map_parameters(example(family, 7, seed=s)[0], sets.members) for s in (3, 4)]
     size = len(sets[0])

@@ -42,13 +42,18 @@ def demo() -> None:
 
     X, z = load_diabetes(return_X_y=True)
     pairs, fours = sw.Sets.random(len(z), 4420, 2, seed=1), sw.Sets.random(len(z), 442, 4, seed=2)
-    ranks, means = sw.Rank().observe(z, pairs), sw.Mean().observe(z, fours)
+    # the targets are whole numbers, so some pairs tie
+    ranks, means = sw.Rank(tie_margin=0.5).observe(z, pairs), sw.Mean().observe(z, fours)
     table = _table(
         "Diabetes: 442 patients, progression of the disease",
         ("model", "means of 4", "ranks of 2", "R²"),
-        ("", "log-likelihood per set", "log-likelihood per set", "per patient"),
+        ("", "log-lik. per set", "log-lik. per set", "per patient"),
     )
-    for name, columns in (("constant", []), ("body mass only", [2]), ("all 10 features", range(10))):
+    for name, columns in (
+        ("constant", []),
+        ("body mass only", [2]),
+        ("all 10 features", range(10)),
+    ):
         guess = np.full(len(z), z.mean())
         if len(columns):
             guess = LinearRegression().fit(X[:, columns], z).predict(X[:, columns])
@@ -66,9 +71,9 @@ def demo() -> None:
     table = _table(
         "Digits: 1797 images, 10 classes",
         ("model", "triplets", "counts of 8", "accuracy"),
-        ("", "log-likelihood per set", "log-likelihood per set", "per image"),
+        ("", "log-lik. per set", "log-lik. per set", "per image"),
     )
-    for name, n_features in (("uniform", 0), ("top half of the image", 32), ("whole image", 64)):
+    for name, n_features in (("uniform", 0), ("top half only", 32), ("whole image", 64)):
         logits = np.zeros((len(z), 10))
         if n_features:
             features = X[:, :n_features]
@@ -117,7 +122,9 @@ def kinds() -> None:
         console.print(f"[bold]{cls.__name__}[/]  {summary}")
         for (how, exact), names in ways.items():
             mark = "exact" if exact else "numerical"
-            console.print(f"    [cyan]{', '.join(names)}[/]: {how} [dim]({mark})[/]", highlight=False)
+            console.print(
+                f"    [cyan]{', '.join(names)}[/]: {how} [dim]({mark})[/]", highlight=False
+            )
 
 
 if __name__ == "__main__":

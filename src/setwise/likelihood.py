@@ -145,7 +145,7 @@ _RULES: dict[tuple[type, type], Rule] = {}
 
 
 def likelihood(
-    aggregate: type[Aggregate], distribution: type, *, exact: bool = True
+    aggregate: type[Any], distribution: type, *, exact: bool = True
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
 

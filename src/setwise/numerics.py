@@ -133,28 +133,73 @@ def logsubexp(a: Tensor, b: Tensor) -> Tensor:
     return a + log1mexp(torch.minimum(b - a, torch.zeros_like(a)))
 
 
-def log_ndtr(x: Tensor) -> Tensor:
-    """log Φ(x), the standard normal log-cdf, with exact derivatives however far out.
+class _LogNdtr(torch.autograd.Function):
+    """log Φ; one evaluation of erfcx gives the value and the derivative φ/Φ."""
 
-    Right of 0 from erfc, left of it from the scaled erfcx, and left of −14 from the asymptotic
-    series −x²/2 − log(−x√2π) + log(1 − 1/x² + 3/x⁴ − …), whose derivatives do not cancel.
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        left = x < 0
+        scaled = torch.special.erfcx(x.abs() * math.sqrt(0.5)).mul_(0.5)  # Φ(−|x|) exp(x²/2)
+        square = x * x * -0.5
+        bell = square.exp()
+        upper = scaled * bell
+        out = torch.where(left, scaled.log() + square, torch.log1p(-upper))
+        if ctx.needs_input_grad[0]:
+            mills = torch.where(left, scaled.reciprocal(), bell / (1 - upper))
+            ctx.save_for_backward(x, mills.mul_(1 / math.sqrt(2 * math.pi)))
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        x, mills = ctx.saved_tensors
+        if torch.is_grad_enabled():
+            differentiable: Any = _Mills.apply
+            mills = differentiable(x, mills.detach())
+        out: Tensor = grad * mills
+        return out
+
+
+class _Mills(torch.autograd.Function):
+    """m = φ/Φ, already computed, with its derivative −m (x + m).
+
+    Far left x + m = −x u (1 − 3u + 15u² − …)/(1 − u + 3u² − …), u = 1/x², does not cancel.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, mills: Tensor) -> Tensor:
+        ctx.save_for_backward(x, mills)
+        return mills.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        x, mills = ctx.saved_tensors
+        far = x < -14
+        x_far = torch.where(far, x, -20.0)
+        u = (x_far * x_far).reciprocal()
+        series = torch.zeros_like(u)
+        for n in range(12, 0, -1):  # Horner form of Σ (−1)ⁿ (2n−1)!! uⁿ
+            series = -(2 * n - 1) * u * (1 + series)
+        excess = torch.where(far, x_far * series / (1 + series), x + mills)
+        return -grad * mills * excess, None
+
+
+def log_ndtr(x: Tensor) -> Tensor:
+    """log Φ(x), the standard normal log-cdf; value and two derivatives exact however far out.
+
+    Left of 0 it is log erfcx(−x/√2) − x²/2 − log 2, which keeps its digits; torch's own has a
+    derivative that overflows there.
 
     >>> log_ndtr(torch.tensor([0.0, -1e6], dtype=torch.float64))
     tensor([-6.9315e-01, -5.0000e+11], dtype=torch.float64)
     """
-    far, left = x < -14, x < 0
-    x_far = torch.where(far, x, -20.0)
-    x_left = torch.where(left & ~far, x, -1.0)
-    x_right = torch.where(left, 1.0, x)
-    u = (x_far * x_far).reciprocal()
-    series = torch.zeros_like(u)
-    for n in range(12, 0, -1):  # Horner form of Σ (−1)ⁿ (2n−1)!! uⁿ
-        series = -(2 * n - 1) * u * (1 + series)
-    out_far = -0.5 * x_far * x_far - (-x_far).log() - 0.5 * math.log(2 * math.pi)
-    out_far = out_far + torch.log1p(series)
-    out_left = (0.5 * torch.special.erfcx(-x_left * math.sqrt(0.5))).log() - 0.5 * x_left * x_left
-    out_right = torch.log1p(-0.5 * torch.erfc(x_right * math.sqrt(0.5)))
-    return torch.where(far, out_far, torch.where(left, out_left, out_right))
+    out: Tensor = _LogNdtr.apply(x)  # type: ignore[no-untyped-call]
+    return out
+
+
+def _call(function: Any, *arguments: Any) -> Tensor:
+    """An autograd function's result; torch does not say what `apply` returns."""
+    out: Tensor = function.apply(*arguments)
+    return out
 
 
 class _Recompute(torch.autograd.Function):
@@ -189,7 +234,9 @@ def recomputed(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     >>> recomputed(torch.exp, torch.zeros(2))
     tensor([1., 1.])
     """
-    return _Recompute.apply(fn, *tensors)  # type: ignore[no-any-return]
+    recompute: Any = _Recompute.apply
+    out: Tensor = recompute(fn, *tensors)
+    return out
 
 
 def chunked(
@@ -229,17 +276,75 @@ def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:
     return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
 
 
+class _LogCumSum(torch.autograd.Function):
+    """Running log Σ exp along the last dimension; its derivative is `_Gathered`, to any order.
+
+    With J_ij = exp(x_j − out_i) for j ≤ i, the derivative of out is J, that of Jᵀg along v is
+    v·Jᵀg − Jᵀ(g·Jv). torch's own second derivative takes the logarithm of g and is NaN at g = 0.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        out = _running(x)
+        ctx.save_for_backward(x, out)
+        return out
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        return _call(_Gathered, *ctx.saved_tensors, grad)
+
+
+class _Gathered(torch.autograd.Function):
+    """Jᵀg: Σ_{i≥j} g_i exp(x_j − out_i)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, g: Tensor) -> Tensor:
+        ctx.save_for_backward(x, out, g)
+        out = torch.where(out == -math.inf, math.inf, out)
+        return _signed(lambda log_g: _running((log_g - out).flip(-1)).flip(-1) + x, g)
+
+    @staticmethod
+    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None, Tensor]:
+        x, out, g = ctx.saved_tensors
+        spread = _call(_Spread, x, out, v)
+        inner = v * _call(_Gathered, x, out, g) - _call(_Gathered, x, out, g * spread)
+        return inner, None, spread
+
+
+class _Spread(torch.autograd.Function):
+    """Jv: Σ_{j≤i} v_j exp(x_j − out_i)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, out: Tensor, v: Tensor) -> Tensor:
+        ctx.save_for_backward(x, out, v)
+        out = torch.where(out == -math.inf, math.inf, out)
+        return _signed(lambda log_v: _running(log_v + x) - out, v)
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor]:
+        x, out, v = ctx.saved_tensors
+        gathered = _call(_Gathered, x, out, g)
+        inner = v * gathered - _call(_Gathered, x, out, g * _call(_Spread, x, out, v))
+        return inner, None, gathered
+
+
+def _running(x: Tensor) -> Tensor:
+    out = torch.logcumsumexp(x.clamp_min(-1e30), -1)
+    return torch.where(out < -1e29, -math.inf, out)
+
+
+def _signed(log_map: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
+    """A positive linear map, given in logs, of numbers of any sign."""
+    return log_map(v.clamp_min(0).log()).exp() - log_map((-v).clamp_min(0).log()).exp()
+
+
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     """Running log Σ exp along a dimension; leading −inf entries keep gradient zero.
 
     >>> logcumsumexp(torch.tensor([-torch.inf, 0.0, 0.0]), 0)
     tensor([  -inf, 0.0000, 0.6931])
     """
-    n, step = x.shape[dim], 1
-    while step < n:  # sums over 2, 4, 8, … entries; torch's own has NaN second derivatives
-        longer = logaddexp(x.narrow(dim, step, n - step), x.narrow(dim, 0, n - step))
-        x, step = torch.cat([x.narrow(dim, 0, step), longer], dim), 2 * step
-    return x
+    return _call(_LogCumSum, x.movedim(dim, -1)).movedim(-1, dim)
 
 
 def log_others(logp: Tensor) -> Tensor:

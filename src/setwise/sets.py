@@ -60,7 +60,7 @@ class Sets:
         else:
             lists = [np.asarray(members).reshape(-1) for members in index]
             sizes = np.array([len(members) for members in lists], dtype=np.int64)
-            flat = np.concatenate(lists) if sizes.sum() else np.zeros(0, np.int64)
+            flat = np.concatenate([m for m in lists if len(m)] or [np.zeros(0, np.int64)])
             self.indices = _integers(flat)
             self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
         self.weights = None if weights is None else np.asarray(weights, np.float64).reshape(-1)
@@ -367,6 +367,8 @@ def _from_csr(indices: Any, offsets: Ints, *, weights: Any = None, names: Any = 
 
 def _column(values: Any) -> NDArray[Any]:
     """A one-dimensional array from a list, an array, a tensor or a data frame's column."""
+    if hasattr(values, "to_pylist"):  # pyarrow
+        values = values.to_pylist()
     array = np.asarray(values.to_numpy() if hasattr(values, "to_numpy") else values)
     if array.ndim != 1:
         raise ValueError(f"one label per row is expected, got an array of shape {array.shape}")

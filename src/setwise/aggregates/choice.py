@@ -13,18 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Gumbel
 
-from setwise.distributions import (
-    Continuous,
-    log_cdf,
-    log_density,
-    parameters,
-)
+from setwise.distributions import Continuous, log_cdf, log_density, parameters
 from setwise.distributions.special import log_sigmoid
 from setwise.engines.line import Line, piecewise, recentred
 from setwise.engines.pairs import equal_within
 from setwise.engines.quadrature import rebuild
 from setwise.likelihood import Aggregate, by_size, label_values, likelihood
-from setwise.numerics import log1mexp
+from setwise.numerics import gather, log1mexp
 from setwise.sets import Sets
 
 __all__ = ["Choice"]
@@ -46,12 +41,14 @@ class Choice(Aggregate):
     symmetric = False
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        """The position of the largest target of each set, the first one where several are."""
         top = z == sets.repeat(sets.max(z))
         first = np.flatnonzero(top.numpy())
         _, at = np.unique(sets.set_ids[first], return_index=True)
         return first[at] - sets.offsets[:-1]
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
+        """y as the position of a member in its set."""
         array = label_values(self, sets, y)
         beyond = array >= sets.sizes
         if beyond.any():
@@ -63,6 +60,7 @@ class Choice(Aggregate):
         return array.astype(np.int64)
 
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+        """The positions of the members."""
         return range(size)
 
 
@@ -93,11 +91,12 @@ def _continuous(aggregate: Choice, distribution: Distribution, sets: Sets, y: Te
     order = torch.where(place == 0, y.unsqueeze(1), place - (place <= y.unsqueeze(1)).long())
     d = rebuild(distribution, (p.double().gather(1, order) for p in values))
     d = recentred(d, torch.zeros_like(order[:, :1]))
-    line = Line.of(d)
+    # the integrand has a bump where the chosen member is; the others only make steps
+    line = Line.of(d).highest(16)
     sure = line.centres[:, 0] > line.centres[:, 1:].amax(1) + line.widths.amax(1)
 
     def integral(at: Tensor, beaten: bool) -> Tensor:
-        part = [p[at] for p in parameters(d).values()]
+        part = [gather(p, at) for p in parameters(d).values()]
         return line.take(at).integral(_integrand(d, beaten), part, cost=4 * size)
 
     out = piecewise(

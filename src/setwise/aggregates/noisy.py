@@ -112,7 +112,7 @@ class Noisy(Aggregate):
 @likelihood(Noisy, Distribution)
 def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Mixture with the flipped values, or convolution with the noise."""
-    inner = aggregate.aggregate
+    inner: Any = aggregate.aggregate
     if aggregate.flip is None:
         if isinstance(inner, Counts | Proportions):
             return noisy_counts(inner, distribution, sets, y, aggregate.noise)

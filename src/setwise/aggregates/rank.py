@@ -46,7 +46,7 @@ from setwise.engines.pairs import (
 )
 from setwise.engines.quadrature import rebuild
 from setwise.likelihood import Aggregate, label_values, likelihood
-from setwise.numerics import chunked, log1mexp, logaddexp, logcumsumexp, logsumexp
+from setwise.numerics import chunked, gather, log1mexp, log_ndtr, logaddexp, logcumsumexp, logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Rank"]
@@ -111,6 +111,17 @@ def _by_difference(aggregate: Rank, y: Tensor, tails: Tails) -> Tensor:
 
 
 @likelihood(Rank, Normal)
+def _normal(aggregate: Rank, distribution: Normal, sets: Sets, y: Tensor) -> Tensor:
+    """Normal distribution function of the scaled difference (Thurstone)."""
+    if aggregate.tie_margin > 0:
+        return _again(aggregate, distribution, sets, y)
+    (a, b), (s, t) = sets.columns(distribution.loc), sets.columns(distribution.scale)
+    gap = (a - b) * torch.addcmul(s * s, t, t).rsqrt()
+    out = log_ndtr(torch.where(y == 1, gap, -gap))
+    tie = y == 0.5
+    return torch.where(tie, -math.inf, out) if tie.any() else out
+
+
 @likelihood(Rank, Cauchy)
 def _again(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Tails of the difference, which has a distribution of the same kind."""
@@ -190,7 +201,7 @@ def _ranked(d: Distribution, y: Tensor, margin: float) -> Tensor:
     """log p(y); d is (sets, 2), the larger target first."""
 
     def part(at: Tensor) -> Distribution:
-        return map_parameters(d, lambda p: p[at])
+        return map_parameters(d, lambda p: gather(p, at))
 
     return piecewise(
         (y != 0.5, lambda at: log_exceeds(part(at), margin)),
@@ -214,10 +225,10 @@ def _count(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -
         return _ranked_table(logits[..., 0], logits[..., 1], (1 + (y != 0.5)).long(), margin)
 
     def tabulated(at: Tensor) -> Tensor:
-        return chunked(table, y[at], *(v[at] for v in values), cost=20 * n)
+        return chunked(table, y[at], *(gather(v, at) for v in values), cost=20 * n)
 
     def summed(at: Tensor) -> Tensor:
-        return _ranked(map_parameters(d, lambda p: p[at]), y[at], margin)
+        return _ranked(map_parameters(d, lambda p: gather(p, at)), y[at], margin)
 
     return piecewise((small, tabulated), (~small, summed)).to(y.dtype)
 

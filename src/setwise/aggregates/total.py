@@ -251,7 +251,9 @@ def _gamma_sum(
     one = Gamma(sets.sum(shape), rate / weight, validate_args=False)
     # A single exponential is possible at 0, where the gamma density is only a limit.
     single = sets.tensor("sizes", y) == 1
-    at_zero = torch.where(single & (total == 0) & (one.concentration == 1), one.rate.log(), -math.inf)
+    at_zero = torch.where(
+        single & (total == 0) & (one.concentration == 1), one.rate.log(), -math.inf
+    )
     inside = total > 0
     return torch.where(inside, log_density(one, torch.where(inside, total, 1.0)), at_zero) + scale
 
@@ -275,7 +277,7 @@ def _inverted(aggregate: WeightedTotal, d: Distribution, sets: Sets, total: Tens
         return (log_density(d, total / weights) - weights.abs().log()).double()
     total = total.double()
     if weights is not None:
-        weights = sets.dense(_weights(sets, total))
+        weights = sets.dense(sets.tensor("weights", total))
     if not family_of(d).positive:
         return _sum_density(d, weights, sets, total)
     if weights is None:
@@ -381,7 +383,8 @@ def _noisy(
         y, jacobian = y * sets.size, math.log(sets.size)
         noise = type(noise)(noise.loc, noise.scale * sets.size)
     if isinstance(d, Discrete):
-        return log_noisy_lattice(d, sets, y, noise) + jacobian
+        lattice: Any = d
+        return log_noisy_lattice(lattice, sets, y, noise) + jacobian
     if isinstance(d, Normal):
         w = 1.0 if weights is None else weights
         loc, variance = (sets.dense(d.loc) * w).sum(1), (sets.dense(d.scale) * w).square().sum(1)

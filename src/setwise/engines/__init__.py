@@ -1,0 +1,1 @@
+"""Shared mathematics: automata, counts, sums by inversion, integrals on the line."""

@@ -133,7 +133,13 @@ def _second_differences() -> Floats:
     return out
 
 
-_BENDS, _SECOND = _bend_matrix(), _second_differences()
+def _shape_matrix() -> Floats:
+    """From (value at t = 0, rise, a, b, c) to h at Gauss points of 0 ≤ t ≤ 1."""
+    t = (_GAUSS + 1) / 2
+    return np.stack([np.ones_like(t), t, *(t * (1 - t) * t**k for k in range(3))])
+
+
+_BENDS, _SECOND, _SHAPES = _bend_matrix(), _second_differences(), _shape_matrix()
 
 
 def _between_nodes(h: Tensor) -> Tensor:
@@ -142,23 +148,33 @@ def _between_nodes(h: Tensor) -> Tensor:
     # where h is no polynomial (there is no mass there), chords between its nodes are safer
     wild = bends.detach().abs().amax((-1, -2), keepdim=True) > 4
     bends = torch.where(wild, 0.0, bends)
-    left, right = h[..., :-1, None], h[..., 1:, None]
-    falls = right < left
-    top = torch.where(falls, left, right)  # everything is measured from the higher end
-    fall = top - torch.where(falls, right, left)
-    v, w = h.new_tensor((_GAUSS + 1) / 2), h.new_tensor(_GAUSS_WEIGHTS / 2).log()
+    left, right = h[..., :-1], h[..., 1:]
+    top, rise = torch.where(right < left, left, right), right - left
+    steep = rise.detach().abs() > _STEEP
+    # h − top at Gauss points, linear in its value at the left end, its rise and its bends
+    shape = [torch.where(steep, 0.0, part) for part in (left - top, rise)]
+    inner = torch.cat([torch.stack(shape, -1), bends], -1) @ h.new_tensor(_SHAPES)
+    inner = (inner.exp() @ h.new_tensor(_GAUSS_WEIGHTS / 2)).log()
+    if steep.any():
+        there = torch.zeros_like(inner).masked_scatter(steep, _steep(rise[steep], bends[steep]))
+        inner = torch.where(steep, there, inner)
+    return top + inner + h.new_tensor(np.diff(_POINTS)).log()
+
+
+def _steep(rise: Tensor, bends: Tensor) -> Tensor:
+    """log ∫₀¹ exp(h − top) dt where the rise of h goes into the weights: exact without bends."""
+    rise = rise.unsqueeze(-1)
+    fall = torch.where(rise < 0, -rise, rise)
+    v, w = rise.new_tensor((_GAUSS + 1) / 2), rise.new_tensor(_GAUSS_WEIGHTS / 2)
     with torch.no_grad():
         # exp(−m s) ds is uniform in v where s = −log(1 − v (1 − e⁻ᵐ)) / m
-        steep = fall > _STEEP
-        m = torch.where(steep, fall, 1.0)
-        loss = -torch.expm1(-m)
-        s = torch.where(steep, -torch.log1p(-v * loss) / m, v)
-        log_weight = w + torch.where(steep, loss.log() - m.log() + m * s, 0.0)
-        t = torch.where(falls, s, 1 - s)
-    a, b, c = (bends[..., i : i + 1] for i in range(3))
+        loss = -torch.expm1(-fall)
+        s = -torch.log1p(-v * loss) / fall
+        log_weight = (w * loss / fall).log() + fall * s
+        t = torch.where(rise < 0, s, 1 - s)
+    a, b, c = bends.unsqueeze(-1).unbind(-2)
     bend = t * (1 - t) * (a + t * (b + t * c))
-    inner = logsumexp(bend - fall * s + log_weight, -1)
-    return top.squeeze(-1) + inner + h.new_tensor(np.diff(_POINTS)).log()
+    return logsumexp(bend - fall * s + log_weight, -1)
 
 
 def _running(h: Tensor, inside: Tensor) -> Tensor:
@@ -211,6 +227,7 @@ def _place(d: Distribution, line: Line) -> Cells:
     tensors = list(parameters(d).values())
     n, size = line.centres.shape
     cells = mesh(*line.places())
+    most = 160 + size // 8 + 4 * torch.bincount(cells.owner, minlength=n)
     done: list[Cells] = []
     active = torch.arange(n, device=cells.owner.device)
     for left in reversed(range(_ROUNDS)):
@@ -219,7 +236,7 @@ def _place(d: Distribution, line: Line) -> Cells:
         owner = place[cells.owner]
         grid = _Grid(replace(cells, owner=owner), len(active))
         mass, error = _posterior(rebuild(d, (p[active] for p in tensors)), line, grid)
-        crowded = torch.bincount(owner, minlength=len(active)) > 160 + size // 8
+        crowded = torch.bincount(owner, minlength=len(active)) > most[active]
         bad = (error > 1) & cells.divisible() & ~crowded[owner] & (left > 0)
         again = torch.zeros_like(crowded)
         again[owner[bad]] = True

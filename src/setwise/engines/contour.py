@@ -22,7 +22,7 @@ Transform = Callable[[Tensor], Tensor]  # log of a transform at s of shape (n_se
 Constants = Sequence[Tensor]  # what places the nodes: one entry per set in each tensor
 
 ANGLES = (90.0, 45.0, 67.5)  # how a path may leave the saddle point, in degrees
-_MOST = 24 * 2**6  # nodes
+_MOST = 1600  # nodes
 _BUDGET = 1 << 20
 
 

@@ -6,15 +6,17 @@ all of which lie on the real axis outside an interval (low, high) around 0:
 
     f(y) = 1/2πi ∫ exp(K(s) − s·y) ds.
 
-The path chosen here passes the saddle point s₀, where K'(s₀) = y. There the integrand is as large as
-it ever gets on the path and nothing cancels, so *relative* accuracy holds however improbable y is.
+The path chosen here passes the saddle point s₀, where K'(s₀) = y. There the integrand is as large
+as it ever gets on the path and nothing cancels, so *relative* accuracy holds however improbable
+y is.
 The value does not depend on the path: path and nodes are therefore found without gradients, and the
 derivatives are those of the trapezoidal sum over fixed nodes.
 
 The path is a hyperbola, s(v) = s₀ ± ρ cos θ (cosh v − 1) + iρ sin θ sinh v: a vertical line for
-θ = 90°, bent towards the side where exp(−s·y) decays for smaller angles. Straight is best where sums
-are nearly Gaussian, bent where densities are rough (two exponentials) or y is far in a tail. The
-trapezoidal rule converges geometrically on it, and the nodes are doubled until the sum stands still.
+θ = 90°, bent towards the side where exp(−s·y) decays for smaller angles. Straight is best where
+sums are nearly Gaussian, bent where densities are rough (two exponentials) or y is far in a tail.
+The
+trapezoidal rule converges geometrically on it; the nodes are doubled until the sum stands still.
 For counts the path ends at Im s = π, where the integrand repeats itself.
 
 Weideman and Trefethen, "Parabolic and hyperbolic contours for computing the Bromwich integral",
@@ -26,6 +28,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -40,6 +43,7 @@ __all__ = ["Members", "log_density_of_sum", "noise_cgf", "saddle_point"]
 
 Noise = Normal | Laplace
 Cgf = Callable[[Tensor], Tensor]  # s of shape (n_sets, nodes), real or complex, to K(s)
+
 
 @dataclass(frozen=True)
 class Members:
@@ -81,9 +85,11 @@ class Members:
     def build(self, values: tuple[Tensor, ...]) -> Distribution:
         """The distribution with these parameters (of any shape), located at 0."""
         named = dict(zip(self.names, values, strict=True))
-        if "loc" in self.kind.arg_constraints:
+        make: Any = self.kind
+        if "loc" in make.arg_constraints:
             named["loc"] = values[0].new_zeros(())
-        return self.kind(**named, validate_args=False)  # type: ignore[call-arg]
+        made: Distribution = make(**named, validate_args=False)
+        return made
 
     def cgf(self, s: Tensor, weights: Tensor, *values: Tensor, biased: bool = False) -> Tensor:
         """K(s) for s of shape (n_sets, nodes); `biased` adds log K'(s), in closed form."""
@@ -160,7 +166,9 @@ def _invert(members: Members, y: Tensor, noise: Noise | None) -> Tensor:
         if isinstance(noise, Laplace):
             end = 1 / noise.scale.to(y)
             low, high = low.clamp(min=-end), high.clamp(max=end)
-        _plan(plan, cgf, held, at, low, high, lattice)
+        # log Γ outgrows all numbers sooner than the logarithms of other families
+        far = 340.0 if "scale" in members.names else 690.0
+        _plan(plan, cgf, held, at, low, high, lattice, far)
     out = assemble(plan.evaluate(log_sum, y, *members.tensors))
     return out - y.log() if biased else out
 
@@ -173,6 +181,7 @@ def _plan(
     low: Tensor,
     high: Tensor,
     lattice: bool,
+    far: float,
 ) -> None:
     """Chooses among paths at several angles the first that needs the fewest nodes."""
 
@@ -184,7 +193,7 @@ def _plan(
         terms = Path(*constants).terms(n, lambda s: cgf(s, *some), y[which], top[which])
         return trapezoid_sums(terms)
 
-    s0, curvature = saddle_point(own, low, high, y)
+    s0, curvature = saddle_point(own, low, high, y, far)
     room = torch.minimum(s0 - low, high - s0)
     # Where K'' has left the range of numbers, the nearest singularity sets the scale.
     usual = (curvature > 1e-280) & (curvature < 1e280)
@@ -210,11 +219,14 @@ def _below_pi(path: Path) -> Path:
     return Path(path.centre, path.ahead, path.up, torch.where(fits, path.length, math.nan))
 
 
-def saddle_point(cgf: Cgf, low: Tensor, high: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
+def saddle_point(
+    cgf: Cgf, low: Tensor, high: Tensor, y: Tensor, far: float = 690.0
+) -> tuple[Tensor, Tensor]:
     """s₀ with K'(s₀) = y, and K''(s₀), without gradients; `low` and `high` are the ends of s.
 
     By bisection on a line that the open interval is mapped to: near a finite end that line measures
-    the logarithm of the distance from it. Where y is out of reach, s₀ is at the end of the line.
+    the logarithm of the distance from it, up to exp(`far`) times the size of that end. Where y is
+    out of reach, s₀ is at the end of the line.
     """
     left, right = low.isfinite(), high.isfinite()
     low0, high0 = torch.where(left, low, 0.0), torch.where(right, high, 0.0)
@@ -233,11 +245,14 @@ def saddle_point(cgf: Cgf, low: Tensor, high: Tensor, y: Tensor) -> tuple[Tensor
                 (out,) = torch.autograd.grad(out.sum(), s, create_graph=k + 1 < order)
         return out.detach()
 
-    # A singularity can be approached to about 1e-15 of its own size.
+    # A finite end can be approached to about 1e-15 of its own size, and left as far behind as K
+    # stays in the range of numbers.
     near = 34.0
     size = torch.where(left, low0, high0).abs().clamp(1e-290).log()
-    a = torch.where(left, torch.where(right, -near, size - near), -690.0)
-    b = torch.where(right, torch.where(left, near, near - size), 690.0)
+    a = torch.where(right, (-far - size).clamp(min=-700), -690.0)
+    b = torch.where(left, (far + size).clamp(max=700), 690.0)
+    a = torch.where(left, torch.where(right, -near, size - near), a)
+    b = torch.where(right, torch.where(left, near, near - size), b)
     for _ in range(36):
         q = 0.5 * (a + b)
         above = derivative(place(q), 1) > y

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Cauchy, Distribution, Laplace, StudentT
 
-from setwise.distributions import double, log_density
+from setwise.distributions import log_density
 from setwise.engines.contour import (
     ANGLES,
     Constants,
@@ -86,9 +86,9 @@ def log_density_of_heavy_sum(
 ) -> Tensor:
     """log density of Σ wₖZₖ, plus noise where given, at y, for StudentT or Cauchy members.
 
-    `sets` have one size; `weights` is (n_sets, K) of any sign or None for ones; `noise` has location
-    0 and one scale. Result in float64; the relative error is about 1e-11 (1e-8 where the degrees of
-    freedom exceed 100 and y lies far out).
+    `sets` have one size; `weights` is (n_sets, K) of any sign or None for ones; `noise` has
+    location 0 and one scale. Result in float64; the relative error is about 1e-11 (1e-8 where the
+    degrees of freedom exceed 100 and y lies far out).
     """
     loc, scale = sets.dense(d.loc).double(), sets.dense(d.scale)  # type: ignore[attr-defined]
     cauchy = isinstance(d, Cauchy)
@@ -120,9 +120,7 @@ def _invert(heavy: _Heavy, y: Tensor, *tensors: Tensor) -> Tensor:
         terms, top = _tail_and_core(heavy, n, constants, y, tensors)
         return top + (terms @ clenshaw_curtis(n)[1].to(y)).log()
 
-    return assemble(
-        [*centre.evaluate(near, y, *tensors), *outside.evaluate(far, y, *tensors)]
-    )
+    return assemble([*centre.evaluate(near, y, *tensors), *outside.evaluate(far, y, *tensors)])
 
 
 # ---- the centre
@@ -159,7 +157,11 @@ def _plan_centre(plan: Plan, heavy: _Heavy, y: Tensor, tensors: list[Tensor]) ->
 
 
 def _fourier(
-    heavy: _Heavy, n: int, constants: Constants, y: Tensor, tensors: list[Tensor] | tuple[Tensor, ...]
+    heavy: _Heavy,
+    n: int,
+    constants: Constants,
+    y: Tensor,
+    tensors: list[Tensor] | tuple[Tensor, ...],
 ) -> Tensor:
     """Terms of 1/π ∫ M(it) cos(ty) dt at t = unit · exp(v − e⁻ᵛ), which crowds towards 0."""
     unit, reach = (t.unsqueeze(1) for t in constants)
@@ -225,12 +227,17 @@ def _plan_outside(
         return terms @ fine, terms[:, ::2] @ coarse, terms.abs() @ fine
 
     slack = torch.zeros_like(y_all).index_copy(0, which, 8e-15 * (size[:, 1].abs() + s0 * y))
-    rest = plan.refine(which, candidates, sums, first=48, steady=1e-8, slack=slack)
-    plan.take(0, rest, candidates[0])
+    for candidate in candidates:
+        which = plan.refine(which, [candidate], sums, first=64, steady=3e-6, slack=slack)
+    plan.take(0, which, candidates[0])
 
 
 def _tail_and_core(
-    heavy: _Heavy, n: int, constants: Constants, y: Tensor, tensors: list[Tensor] | tuple[Tensor, ...]
+    heavy: _Heavy,
+    n: int,
+    constants: Constants,
+    y: Tensor,
+    tensors: list[Tensor] | tuple[Tensor, ...],
 ) -> tuple[Tensor, Tensor]:
     """Both integrands at Clenshaw-Curtis nodes, scaled by exp(−top), and top."""
     path, left = Path(*constants[:4]), constants[4].unsqueeze(1)

@@ -18,11 +18,11 @@ from collections.abc import Callable
 
 import torch
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Laplace, Poisson
+from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
-from setwise.distributions import double, log_density, parameters
+from setwise.distributions import double, log_density
 from setwise.engines.cumulant import Cgf, Members, Noise, noise_cgf, saddle_point
-from setwise.numerics import chunked, gather, logsumexp, scatter_sum
+from setwise.numerics import chunked, gather, logaddexp, logsumexp, scatter_sum
 from setwise.sets import Sets
 
 __all__ = ["log_noisy_lattice", "log_probability_of_class_sum"]
@@ -76,6 +76,7 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
     `noise` a Normal or Laplace with location 0 and one scale. Result in float64.
     """
     d, y = double(d), y.double()
+    sized = isinstance(d, NegativeBinomial)
     end = torch.full_like(y, math.inf)
     tensors: tuple[Tensor, ...]
     if isinstance(d, Poisson):
@@ -87,11 +88,11 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         tensors = (sets.dense(d.logits),)
         cgf = _class_cgf(tensors[0].detach())
         high, top = end, tensors[0].shape[1] * (tensors[0].shape[2] - 1)
-    else:
+    else:  # v·P(v), which has K'(s) exp K(s) for its transform, does not cancel for tiny shapes
         members = Members.of(d, None, sets)
         tensors = members.tensors
         held = [t.detach() for t in tensors]
-        cgf = lambda s: members.cgf(s, *held)  # noqa: E731
+        cgf = lambda s: members.cgf(s, *held, biased=True)  # noqa: E731
         high, top = members.domain()[1], math.inf
 
     with torch.no_grad():
@@ -99,10 +100,12 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         both: Cgf = lambda s: cgf(s) + noise_cgf(noise, s)  # noqa: E731
         s0, _ = saddle_point(both, -edge.expand_as(y), torch.minimum(high, edge), y)
         first, last = _extent(cgf, s0, high)
-        first, last = first.clamp(min=0), last.clamp(max=top)
+        first, last = first.clamp(min=float(sized)), last.clamp(max=top)
         if isinstance(d, Poisson):  # only v that the noise can reach
             near, far = _extent(lambda s: noise_cgf(noise, s), s0, edge.expand_as(y))
-            first = torch.maximum(first, torch.minimum((y - far).floor() - 2, last - 4)).clamp(min=0)
+            first = torch.maximum(first, torch.minimum((y - far).floor() - 2, last - 4)).clamp(
+                min=0
+            )
             last = torch.minimum(last, torch.maximum((y - near).ceil() + 2, first + 4))
         width = _buckets(last - first + 1, None)
 
@@ -115,22 +118,25 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
             height, transform = _class_transform(tensors[0], s0, m)
         else:
             omega = torch.arange(m // 2 + 1, device=y.device).to(y) * (2 * math.pi / m)
-            height = members.cgf(s0.unsqueeze(1), *tensors)
+            height = members.cgf(s0.unsqueeze(1), *tensors, biased=True)
             s = torch.complex(*torch.broadcast_tensors(s0.unsqueeze(1), omega))
-            transform = (members.cgf(s, *tensors) - height).exp()
-            height = height.squeeze(1)
+            transform = (members.cgf(s, *tensors, biased=True) - height).exp()
+            height, seen = height.squeeze(1), seen - v.log()
         pmf = torch.fft.irfft(transform.conj(), n=m)
         pmf = pmf.gather(1, (v % m).long())
         seen = seen - s0.unsqueeze(1) * v
         most = seen.detach().amax(1, keepdim=True)
         share = (seen - most).exp() * (v <= top)
         value = (pmf * share).sum(1)
-        safe = value.detach() * m > _SAFE * share.detach().sum(1)
+        safe = value.detach() * m > (0.0 if sized else _SAFE) * share.detach().sum(1)
         out = height + most.squeeze(1) + torch.where(safe, value, 1.0).log()
         return torch.where(safe, out, math.inf)
 
     cost = 8 if isinstance(d, Poisson) else 4 * tensors[-1].shape[1]
     out = _in_buckets(piece, width, y, s0, first, *tensors, cost=cost)
+    if sized:
+        none = sets.sum(log_density(d, torch.zeros_like(sets.repeat(y))))
+        return logaddexp(torch.where(out == math.inf, -math.inf, out), none + log_density(noise, y))
     rest = (out == math.inf).nonzero().squeeze(1)
     if len(rest) and isinstance(d, Categorical):
         pmf = _log_pmf(gather(tensors[0], rest))
@@ -174,9 +180,7 @@ def _buckets(wanted: Tensor, most: int | None) -> Tensor:
     return (rounded if most is None else rounded.clamp(max=most)).long()
 
 
-def _in_buckets(
-    piece: Callable[..., Tensor], nodes: Tensor, *tensors: Tensor, cost: int
-) -> Tensor:
+def _in_buckets(piece: Callable[..., Tensor], nodes: Tensor, *tensors: Tensor, cost: int) -> Tensor:
     """piece(…, m) for the sets with m nodes, in turn for each m."""
     order, values = [], []
     for m in nodes.unique().tolist():

@@ -13,10 +13,11 @@ from torch.nn.functional import pad
 
 from setwise.distributions import family_of, log_density, parameters
 from setwise.engines.quadrature import Integrand, log_integral, rebuild
+from setwise.numerics import gather
 
 __all__ = ["Line", "piecewise", "recentred"]
 
-_MOST_CENTRES = 32
+_MOST_KINKS = 64  # in larger sets, kinks are left to the halving of cells
 
 
 @dataclass(frozen=True)
@@ -42,6 +43,12 @@ class Line:
     def take(self, which: Tensor) -> Line:
         """The lines of these sets."""
         return replace(self, centres=self.centres[which], widths=self.widths[which])
+
+    def highest(self, n: int) -> Line:
+        """The line with the first centre of each set and the n highest of the others."""
+        at = self.centres[:, 1:].topk(min(n, self.centres.shape[1] - 1)).indices + 1
+        at = torch.cat([torch.zeros_like(at[:, :1]), at], 1)
+        return replace(self, centres=self.centres.gather(1, at), widths=self.widths.gather(1, at))
 
     def shifted(self, shift: Tensor) -> Line:
         """The line of the members' targets less a shift, (sets, members); positive ones stay so."""
@@ -72,22 +79,13 @@ class Line:
     def places(self) -> tuple[Tensor, Tensor]:
         """Centres and widths without those that cells around narrower neighbours can stand for."""
         centres, widths = self.centres, self.widths
-        n, size = centres.shape
-        if size > _MOST_CENTRES:  # the narrowest of each group of neighbours
-            centres, order = centres.sort(1)
-            group = -(-size // _MOST_CENTRES)
-            extra = (0, group * _MOST_CENTRES - size)
-            widths = pad(widths.gather(1, order), extra, value=math.inf).reshape(n, -1, group)
-            widths, at = widths.min(2)
-            at = at + group * torch.arange(_MOST_CENTRES, device=at.device)
-            centres = centres.gather(1, at.clamp_max(size - 1))
+        if self.kinked and centres.shape[1] <= _MOST_KINKS:
+            return centres, widths
+        rank = widths.argsort(stable=True, dim=1).argsort(1)
+        apart = (centres.unsqueeze(2) - centres.unsqueeze(1)).abs()
+        near = (apart < 0.5 * widths.unsqueeze(1)) & (rank.unsqueeze(1) < rank.unsqueeze(2))
+        drop = near.any(2)
         first, narrowest = widths.min(1, keepdim=True)
-        drop = widths == math.inf
-        if not self.kinked:
-            rank = widths.argsort(stable=True, dim=1).argsort(1)
-            apart = (centres.unsqueeze(2) - centres.unsqueeze(1)).abs()
-            near = (apart < 0.5 * widths.unsqueeze(1)) & (rank.unsqueeze(1) < rank.unsqueeze(2))
-            drop = drop | near.any(2)
         # the same centre twice has no cells in between
         centres = torch.where(drop, centres.gather(1, narrowest), centres)
         return centres, torch.where(drop, first, widths)
@@ -126,4 +124,4 @@ def piecewise(*cases: tuple[Tensor, Callable[[Tensor], Tensor]]) -> Tensor:
     """
     places = [(mask.nonzero().squeeze(1), value) for mask, value in cases]
     values = torch.cat([value(at) for at, value in places if len(at)])
-    return values[torch.cat([at for at, _ in places]).argsort()]
+    return gather(values, torch.cat([at for at, _ in places]).argsort())

@@ -34,7 +34,7 @@ from setwise.engines.chain import log_ordered
 from setwise.engines.line import Line, piecewise, recentred
 from setwise.engines.quadrature import rebuild
 from setwise.engines.summation import log_sum
-from setwise.numerics import log1mexp, logaddexp, logsubexp, logsumexp
+from setwise.numerics import gather, log1mexp, logaddexp, logsubexp, logsumexp
 from setwise.sets import Sets
 
 __all__ = [
@@ -275,7 +275,7 @@ def _first(d: Distribution) -> Tensor:
 
 
 def _take(d: Distribution, at: Tensor) -> Distribution:
-    return map_parameters(d, lambda p: p[at])
+    return map_parameters(d, lambda p: gather(p, at))
 
 
 def _members(d: Distribution, tensors: Iterable[Tensor]) -> tuple[Any, Any]:

@@ -39,6 +39,7 @@ _AGREE = 1e-10  # share of the whole that a cell's last Chebyshev coefficients m
 _NOISE = 64 * torch.finfo(torch.float64).eps  # relative rounding error of an integrand's logarithm
 _DROP = 50.0  # cells below exp(−50) of the whole are left out
 _ROUNDS, _MOST_PIECES = 80, 400
+_AT_ONCE = 1 << 19  # elements
 
 
 def clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
@@ -148,13 +149,14 @@ def refine(pieces: P, measure: Callable[[P], Tensor], n: int) -> P:
     The peak may be higher than the highest node by about as much.
     """
     found = measure(pieces)
+    most = _MOST_PIECES + 4 * torch.bincount(pieces.owner, minlength=n)
     for _ in range(_ROUNDS):
         mass, error, drop = found
         owner = pieces.owner
         total = segment_logsumexp(mass, owner, n)
         noise = _NOISE * total.abs()
         allowed = total + torch.log((_AGREE + noise).clamp_max(0.1))
-        crowded = torch.bincount(owner, minlength=n) > _MOST_PIECES
+        crowded = torch.bincount(owner, minlength=n) > most
         bad = (error >= allowed[owner]) & (drop > noise[owner])
         bad &= pieces.divisible() & ~crowded[owner]
         if not bad.any():
@@ -198,7 +200,7 @@ def log_integral(
     tensor([0.9189, 0.9189], dtype=torch.float64)
     """
     centres, widths = centres.detach(), widths.detach()
-    step = max(1, (1 << 19) // (300 * cost))
+    step = max(1, _AT_ONCE // (300 * cost))
     pieces = []
     for i in range(0, max(len(centres), 1), step):
         part = [t[i : i + step] for t in tensors]

@@ -28,7 +28,6 @@ _BLOCK = 1000  # integrals at a time: their terms stay in the cache
 _DEEP = 36.0  # the rule ends where the integrand has fallen by exp(−36)
 
 
-
 def _debye_polynomials(order: int) -> list[list[float]]:
     """u₁, u₂, …, each as the coefficients of p^k, p^(k+2), …, p^(3k), by their recurrence."""
     polynomials, last = [], {0: Fraction(1)}
@@ -63,20 +62,20 @@ def log_transform_on_cut(mu: Tensor, u: Tensor) -> tuple[Tensor, Tensor]:
     d = 0.5 * u * u
     log_a = _choose(mu, d, torch.full_like(d.detach(), math.pi / 2))
     large = (mu.detach() > _LARGE).expand(d.shape)
-    # B by the power series of the Bessel function J, alternating but short this side of the turning point.
+    # B by the power series of the Bessel function J, alternating but short before its turn.
     m = torch.where(large, 1.0, mu)
     e = m * torch.where(large, 0.01, d)
     series = torch.ones_like(e)
     for j in range(48, 0, -1):
         series = 1 - e / (j * (m + j)) * series
     log_b = m * (e.log()) - torch.lgamma(m) - torch.lgamma(m + 1) + math.log(math.pi) + series.log()
-    # For large μ the ratio B/A = J/−Y has an expansion of its own.
-    m = torch.where(large, mu, 100.0)
-    r = _root(m, torch.where(large, d, 1.0))
-    up, down = _debye(m, r, 1), _debye(m, r, -1)
-    lift = torch.log1p(r) + 0.5 * (m / (4 * torch.where(large, d, 1.0))).log()  # artanh r
-    far = -2 * m * (lift - r) - math.log(2) + up.log() - down.log()
-    ratio = torch.where(large, far, log_b - log_a)
+    ratio = log_b - log_a
+    if large.any():  # for large μ the ratio B/A = J/−Y has an expansion of its own
+        m, e = torch.where(large, mu, 100.0), torch.where(large, d, 1.0)
+        r = _root(m, e)
+        lift = torch.log1p(r) + 0.5 * (m / (4 * e)).log()  # artanh r
+        far = _debye(m, r, 1).log() - _debye(m, r, -1).log() - 2 * m * (lift - r) - math.log(2)
+        ratio = torch.where(large, far, ratio)
     b = ratio.exp()
     tiny = b.detach() < 1e-9
     b = torch.where(tiny, 0.5, b)
@@ -105,7 +104,9 @@ def _choose(mu: Tensor, d: Tensor, turn: Tensor | None) -> Tensor:
 
 def _by_quadrature(mu: Tensor, d: Tensor, turn: Tensor | None) -> Tensor:
     """log M, or log A on the cut (d > 0 real), by the trapezoidal rule in small blocks."""
-    given = (mu.expand(d.shape), d) if turn is None else (mu.expand(d.shape), d, turn.expand(d.shape))
+    given = (
+        (mu.expand(d.shape), d) if turn is None else (mu.expand(d.shape), d, turn.expand(d.shape))
+    )
     # Nodes vary slowest, so that the integrals of a block are alike and need as many terms.
     size = _BLOCK if d.device.type == "cpu" else 64 * _BLOCK
     flat = [t.movedim(-1, 0).reshape(-1).split(size) for t in given]
@@ -157,7 +158,9 @@ def _by_expansion(mu: Tensor, d: Tensor) -> Tensor:
     """log M (log A on the cut) by Debye's uniform expansion for large μ."""
     r = _root(mu, d)
     rest = -1 / (12 * mu) + 1 / (360 * mu**3) - 1 / (1260 * mu**5)
-    return mu * (1 - r + torch.log1p(0.5 * (r - 1))) - 0.5 * r.log() + _debye(mu, r, -1).log() + rest
+    return (
+        mu * (1 - r + torch.log1p(0.5 * (r - 1))) - 0.5 * r.log() + _debye(mu, r, -1).log() + rest
+    )
 
 
 def _root(mu: Tensor, d: Tensor) -> Tensor:

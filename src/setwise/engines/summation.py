@@ -34,6 +34,7 @@ __all__ = ["log_sum"]
 
 _SHORT = 4  # blocks of 2⁴ are summed term by term
 _LONG = 8  # blocks of 2⁸ and more may be summed from some of their terms
+_AT_ONCE = 1 << 19  # elements
 
 
 @dataclass(frozen=True)
@@ -102,7 +103,7 @@ def log_sum(term: Integrand, tensors: Sequence[Tensor], most: Tensor, *, cost: i
     >>> log_sum(poisson, [rate], 2 * rate[:, 0] + 40, cost=1).abs() < 1e-6
     tensor([True, True])
     """
-    step = max(1, (1 << 19) // (300 * cost))
+    step = max(1, _AT_ONCE // (300 * cost))
     pieces = []
     for i in range(0, max(len(most), 1), step):
         part = [t[i : i + step] for t in tensors]

@@ -31,7 +31,7 @@ def test_cuda_agrees_with_cpu(aggregate, family, dtype):
     assert value.dtype == dtype
     tolerance = 1e-8 if dtype == torch.float64 else 1e-4
     torch.testing.assert_close(value.cpu(), here, rtol=tolerance, atol=tolerance)
-    a = torch.autograd.grad(here.sum(), leaves, allow_unused=True)
+    a = torch.autograd.grad(here.sum(), leaves, allow_unused=True, retain_graph=True)
     b = torch.autograd.grad(value.sum(), leaves, allow_unused=True)
     for x, y in zip(a, b, strict=True):
         if x is not None:

@@ -285,7 +285,7 @@ class _LogCumSum(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor) -> Tensor:
-        out = _running(x)
+        out = torch.logcumsumexp(x, -1)
         ctx.save_for_backward(x, out)
         return out
 
@@ -301,7 +301,7 @@ class _Gathered(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, out: Tensor, g: Tensor) -> Tensor:
         ctx.save_for_backward(x, out, g)
         out = torch.where(out == -math.inf, math.inf, out)
-        return _signed(lambda log_g: _running((log_g - out).flip(-1)).flip(-1) + x, g)
+        return _signed(lambda log_g: torch.logcumsumexp((log_g - out).flip(-1), -1).flip(-1) + x, g)
 
     @staticmethod
     def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None, Tensor]:
@@ -318,7 +318,7 @@ class _Spread(torch.autograd.Function):
     def forward(ctx: Any, x: Tensor, out: Tensor, v: Tensor) -> Tensor:
         ctx.save_for_backward(x, out, v)
         out = torch.where(out == -math.inf, math.inf, out)
-        return _signed(lambda log_v: _running(log_v + x) - out, v)
+        return _signed(lambda log_v: torch.logcumsumexp(log_v + x, -1) - out, v)
 
     @staticmethod
     def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor]:
@@ -326,11 +326,6 @@ class _Spread(torch.autograd.Function):
         gathered = _call(_Gathered, x, out, g)
         inner = v * gathered - _call(_Gathered, x, out, g * _call(_Spread, x, out, v))
         return inner, None, gathered
-
-
-def _running(x: Tensor) -> Tensor:
-    out = torch.logcumsumexp(x.clamp_min(-1e30), -1)
-    return torch.where(out < -1e29, -math.inf, out)
 
 
 def _signed(log_map: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:

@@ -51,7 +51,7 @@ from setwise.sets import Sets
 
 __all__ = ["Rank"]
 
-_TABLE = 512  # counts below this are tabulated
+_SHORT, _LARGE = 128, 512  # counts are tabulated up to a bound; large ones are not
 
 
 @dataclass(frozen=True)
@@ -216,21 +216,22 @@ def _count(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -
     values = list(parameters(d).values())
     margin = math.floor(aggregate.tie_margin)
     bound = most(d) + margin
-    small = bound < _TABLE
-    n = int(bound[small].max()) + 1 if small.any() else 0
-    k = torch.arange(n, device=y.device, dtype=torch.float64)[:, None]
-
-    def table(y: Tensor, *values: Tensor) -> Tensor:
-        logits = log_density(rebuild(d, (v.unsqueeze(1) for v in values)), k)
-        return _ranked_table(logits[..., 0], logits[..., 1], (1 + (y != 0.5)).long(), margin)
 
     def tabulated(at: Tensor) -> Tensor:
+        n = int(bound[at].max()) + 1
+        k = torch.arange(n, device=y.device, dtype=torch.float64)[:, None]
+
+        def table(y: Tensor, *values: Tensor) -> Tensor:
+            logits = log_density(rebuild(d, (v.unsqueeze(1) for v in values)), k)
+            return _ranked_table(logits[..., 0], logits[..., 1], (1 + (y != 0.5)).long(), margin)
+
         return chunked(table, y[at], *(gather(v, at) for v in values), cost=20 * n)
 
     def summed(at: Tensor) -> Tensor:
         return _ranked(map_parameters(d, lambda p: gather(p, at)), y[at], margin)
 
-    return piecewise((small, tabulated), (~small, summed)).to(y.dtype)
+    short, large = bound < _SHORT, bound >= _LARGE
+    return piecewise((short, tabulated), (~short & ~large, tabulated), (large, summed)).to(y.dtype)
 
 
 @likelihood(Rank, Categorical)

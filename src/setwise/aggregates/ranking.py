@@ -33,8 +33,8 @@ class Ranking(Aggregate):
 
     `observe` returns the same sets with their members reordered.
 
-    >>> [list(map(int, rows)) for rows in Ranking().observe([3.0, 5.0, 4.0], [[0, 1, 2]]).sets]
-    [[1, 2, 0]]
+    >>> Ranking().observe([3.0, 5.0, 4.0], [[0, 1, 2]]).sets[0].tolist()
+    [1, 2, 0]
 
     Plackett, "The analysis of permutations", Applied Statistics 1975.
     """

@@ -39,7 +39,13 @@ from setwise.distributions import double, family_of, parameters
 from setwise.engines.contour import ANGLES, Constants, Path, Plan, assemble, cot, trapezoid_sums
 from setwise.sets import Sets
 
-__all__ = ["Members", "log_density_of_sum", "noise_cgf", "saddle_point"]
+__all__ = [
+    "Members",
+    "lattice_noise_cgf",
+    "log_density_of_sum",
+    "noise_cgf",
+    "saddle_point",
+]
 
 Noise = Normal | Laplace
 Cgf = Callable[[Tensor], Tensor]  # s of shape (n_sets, nodes), real or complex, to K(s)
@@ -125,16 +131,31 @@ def noise_cgf(noise: Noise, s: Tensor) -> Tensor:
     return 0.5 * t * t if isinstance(noise, Normal) else -torch.log1p(-t) - torch.log1p(t)
 
 
+def lattice_noise_cgf(noise: Laplace, s: Tensor, offset: Tensor) -> Tensor:
+    """log Σ_v noise(x) exp(s·x) over x = offset + v, all whole numbers v: two geometric series.
+
+    `offset` in [0, 1) is (n_sets, 1). With it in place of the noise's own function, the integral up
+    to Im s = π gives the density of a whole number plus noise.
+    """
+    edge = noise.scale.to(offset).reciprocal()
+    below, above = edge - s, edge + s
+    first = -offset * below - (-torch.expm1(-below)).log()
+    second = -(1 - offset) * above - (-torch.expm1(-above)).log()
+    top = torch.maximum(first.detach().real, second.detach().real)
+    return ((first - top).exp() + (second - top).exp()).log() + (top + (0.5 * edge).log())
+
+
 def log_density_of_sum(
     d: Distribution, weights: Tensor | None, sets: Sets, y: Tensor, noise: Noise | None = None
 ) -> Tensor:
     """log density (for counts: log probability) of Σ wₖZₖ, plus noise where given, at y.
 
     `sets` have one size and `d`, batched over the flat members, has a cumulant generating function;
-    it is continuous (with any weights) or NegativeBinomial (weights None, no noise). `weights` is
-    (n_sets, K) of any sign, or None for ones. `noise` has location 0 and one scale, and is added to
-    the weighted sum. y must lie inside the support. Result in float64; its relative error is about
-    1e-13, or the rounding of y·s₀ where y is far out in a tail.
+    it is continuous (with any weights) or NegativeBinomial (weights None; noise, if normal, of
+    scale 1.5 or more, through which whole numbers are not seen). `weights` is (n_sets, K) of any
+    sign, or None for ones. `noise` has location 0 and one scale, and is added to the weighted sum.
+    y must lie inside the support. Result in float64; its relative error is about 1e-13, or the
+    rounding of y·s₀ where y is far out in a tail.
     """
     members = Members.of(d, weights, sets)
     return _invert(members, y.double() - members.shift, noise)
@@ -147,9 +168,13 @@ def _invert(members: Members, y: Tensor, noise: Noise | None) -> Tensor:
     biased = noise is None and issubclass(members.kind, Gamma | NegativeBinomial)
     biased = biased and (members.weights is None or bool((members.weights >= 0).all()))
 
-    def cgf(s: Tensor, *tensors: Tensor) -> Tensor:
+    def cgf(s: Tensor, offset: Tensor, *tensors: Tensor) -> Tensor:
         out = members.cgf(s, *tensors, biased=biased)
-        return out if noise is None else out + noise_cgf(noise, s)
+        if noise is None:
+            return out
+        if lattice and isinstance(noise, Laplace):
+            return out + lattice_noise_cgf(noise, s, offset)
+        return out + noise_cgf(noise, s)
 
     def log_sum(n: int, constants: Constants, y: Tensor, *tensors: Tensor) -> Tensor:
         path = Path(*constants)
@@ -161,7 +186,9 @@ def _invert(members: Members, y: Tensor, noise: Noise | None) -> Tensor:
 
     plan = Plan(cost=4 * members.values[0].shape[1])
     with torch.no_grad():
-        held, at = [t.detach() for t in members.tensors], y.detach()
+        at = y.detach()
+        offset = (at - at.floor()).unsqueeze(1)
+        held = [offset, *(t.detach() for t in members.tensors)]
         low, high = members.domain()
         if isinstance(noise, Laplace):
             end = 1 / noise.scale.to(y)
@@ -169,7 +196,7 @@ def _invert(members: Members, y: Tensor, noise: Noise | None) -> Tensor:
         # log Γ outgrows all numbers sooner than the logarithms of other families
         far = 340.0 if "scale" in members.names else 690.0
         _plan(plan, cgf, held, at, low, high, lattice, far)
-    out = assemble(plan.evaluate(log_sum, y, *members.tensors))
+    out = assemble(plan.evaluate(log_sum, y, offset, *members.tensors))
     return out - y.log() if biased else out
 
 
@@ -203,8 +230,8 @@ def _plan(
     right = torch.where(low.isfinite() & high.isfinite(), y > 0, high.isfinite())
     side = torch.where(right, width, -width)
     paths = [Path(s0, side * cot(angle), width, width).long_enough(own, y, top) for angle in ANGLES]
-    if lattice:  # beyond Im s = π there are other singularities; a straight path may end there
-        paths = [_below_pi(path) for path in paths]
+    if lattice:  # beyond Im s = π there are other singularities; a straight path ends there
+        paths = [_below_pi(path, own, y, top) for path in paths]
         paths.append(Path(s0, torch.zeros_like(y), width, -torch.ones_like(y)))
     slack = 8e-15 * (height.abs() + (s0 * y).abs())  # no sum is steadier than its exponents
     sets = torch.arange(len(y), device=y.device)
@@ -214,9 +241,13 @@ def _plan(
     plan.take(0, torch.cat([sets[rough], left]), candidates[0])
 
 
-def _below_pi(path: Path) -> Path:
-    fits = path.up * path.length.sinh() < math.pi
-    return Path(path.centre, path.ahead, path.up, torch.where(fits, path.length, math.nan))
+def _below_pi(path: Path, cgf: Cgf, y: Tensor, top: Tensor) -> Path:
+    """The path cut short of Im s = π; its length is NaN, which no sum survives, if too short."""
+    length = torch.minimum(path.length, torch.asinh(3.1 / path.up))
+    s, ds = path.at(length.unsqueeze(1))
+    size = (cgf(s) - s * y.unsqueeze(1)).real.squeeze(1) - top
+    fits = size + (ds.abs().squeeze(1) / path.up).log() < -37
+    return Path(path.centre, path.ahead, path.up, torch.where(fits, length, math.nan))
 
 
 def saddle_point(

@@ -16,18 +16,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
-from setwise.distributions import double, log_density
-from setwise.engines.cumulant import Cgf, Members, Noise, noise_cgf, saddle_point
+from setwise.distributions import double, log_density, map_parameters
+from setwise.engines.cumulant import (
+    Cgf,
+    Members,
+    Noise,
+    log_density_of_sum,
+    noise_cgf,
+    saddle_point,
+)
 from setwise.numerics import chunked, gather, logaddexp, logsumexp, scatter_sum
 from setwise.sets import Sets
 
 __all__ = ["log_noisy_lattice", "log_probability_of_class_sum"]
 
 _NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out
+_LONG = 8192  # terms that a Fourier sum over counts may have
 _SAFE = 1e-3  # least fraction of the Gaussian height that a Fourier sum is trusted with
 
 
@@ -108,6 +117,16 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
             )
             last = torch.minimum(last, torch.maximum((y - near).ceil() + 2, first + 4))
         width = _buckets(last - first + 1, None)
+    large = (width > _LONG) & (y > 40)  # exp(−s·y) has died out at Im s = π
+    if sized and large.any():
+        groups = [mask.nonzero().squeeze(1) for mask in (large, ~large)]
+        parts = [sets.take(which.cpu().numpy()) for which in groups]
+        members_of = [map_parameters(d, part.members) for part in parts]
+        values = [_of_large_counts(members_of[0], parts[0].flat, gather(y, groups[0]), noise)]
+        if not large.all():
+            rest = gather(y, groups[1])
+            values.append(log_noisy_lattice(members_of[1], parts[1].flat, rest, noise))
+        return gather(torch.cat(values), torch.cat(groups).argsort())
 
     def piece(y: Tensor, s0: Tensor, first: Tensor, *tensors: Tensor, m: int) -> Tensor:
         v = first.unsqueeze(1) + torch.arange(m, device=y.device)
@@ -144,6 +163,19 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         exact = logsumexp(pmf + log_density(noise, gather(y, rest).unsqueeze(1) - v), 1)
         out = torch.where(out == math.inf, 0.0, out) + scatter_sum(exact, rest, len(y))
     return out
+
+
+def _of_large_counts(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
+    """The same for negative binomial sums too large for a Fourier sum: along a contour."""
+    if isinstance(noise, Laplace) or float(noise.scale) >= 1.5:
+        return log_density_of_sum(d, None, sets, y, noise)
+    # Narrow normal noise: the few whole numbers near y, one by one.
+    reach = math.ceil(9 * float(noise.scale)) + 2
+    v = y.detach().round().unsqueeze(1) + torch.arange(-reach, reach + 1, device=y.device)
+    each = sets.take(np.repeat(np.arange(len(sets)), v.shape[1]))
+    d = map_parameters(d, each.members)
+    pmf = log_density_of_sum(d, None, each.flat, v.clamp(min=1).reshape(-1)).reshape(v.shape)
+    return logsumexp(pmf + log_density(noise, y.unsqueeze(1) - v), 1)
 
 
 def _class_cgf(logits: Tensor) -> Cgf:

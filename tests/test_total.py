@@ -638,6 +638,19 @@ def test_student_with_one_degree_of_freedom_is_cauchy():
     closed(got, stats.cauchy.logpdf(y, 0, 3.3), rtol=1e-10)
 
 
+def test_student_with_many_degrees_of_freedom():
+    """Where a sum stops being normal and one member takes over: a dense sum in log space."""
+    x = np.arange(-80, 180, 0.002)
+    y = np.array([11.0, 17.0, 25.0, 30.0, 40.0, 60.0])
+    for df, error in ((99.0, 1e-9), (150.0, 1e-7)):
+        terms = stats.t.logpdf(x, df) + stats.t.logpdf(y[:, None] - x, df)
+        want = special.logsumexp(terms, 1) + math.log(0.002)
+        one = f64(df)[0].expand(2)
+        d = td.StudentT(one, torch.zeros(2), f64(1.0)[0].expand(2))
+        got = log_likelihood(Sum(), d, same_set(2, len(y)), y).numpy()
+        np.testing.assert_allclose(got, want, rtol=0, atol=error)
+
+
 def test_student_beyond_reach_is_finite():
     """Many degrees of freedom, a hundred deviations out: rough, but finite and well directed."""
     loc = torch.zeros(3, dtype=torch.float64, requires_grad=True)

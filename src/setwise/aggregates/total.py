@@ -63,10 +63,10 @@ class WeightedTotal(Aggregate):
 class Sum(WeightedTotal):
     """The sum of the targets, y = Σ wₖZₖ.
 
-    The density is exact: in closed form for normal, Cauchy and Poisson targets (and gamma,
-    exponential or negative binomial ones that share their rate), by inversion of the characteristic
-    function along a saddle-point contour otherwise, which keeps its relative accuracy in the tails.
-    Counts and classes need weights of 1; a y that is not a whole number is then impossible (−inf).
+    In closed form for normal, Cauchy and Poisson targets (and gamma, exponential or negative
+    binomial ones that share their rate), by inversion of the characteristic function along a
+    saddle-point contour otherwise, which keeps its relative accuracy in the tails. Counts and
+    classes need weights of 1; a y that is not a whole number is then impossible (−inf).
 
     >>> from setwise import Sets
     >>> Sum().observe([1.0, 2.0, 4.0], Sets([[0, 1], [1, 2]], weights=[1, 1, 1, -1])).y.tolist()
@@ -267,6 +267,12 @@ def _continuous(
     return _inverted(aggregate, distribution, sets, total).to(y.dtype) + scale
 
 
+@likelihood(WeightedTotal, StudentT, exact=False)
+def _student(aggregate: WeightedTotal, distribution: StudentT, sets: Sets, y: Tensor) -> Tensor:
+    """Integral around the cut of the transform; relative error 1e-9 for df up to 100."""
+    return _continuous(aggregate, distribution, sets, y)
+
+
 @by_size
 def _inverted(aggregate: WeightedTotal, d: Distribution, sets: Sets, total: Tensor) -> Tensor:
     """log density of Σ wₖZₖ at `total`."""
@@ -278,21 +284,18 @@ def _inverted(aggregate: WeightedTotal, d: Distribution, sets: Sets, total: Tens
     total = total.double()
     if weights is not None:
         weights = sets.dense(sets.tensor("weights", total))
+    if isinstance(d, StudentT):
+        return log_density_of_heavy_sum(d, weights, sets, total)
     if not family_of(d).positive:
-        return _sum_density(d, weights, sets, total)
+        return log_density_of_sum(d, weights, sets, total)
     if weights is None:
         inside = total > 0
     else:  # a set with negative weights only is the mirror image of one with positive ones
         mirror = torch.where((weights <= 0).all(1), -1.0, 1.0).to(total)
         weights, total = weights * mirror.unsqueeze(1), total * mirror
         inside = (total > 0) | (weights < 0).any(1)
-    out = _sum_density(d, weights, sets, torch.where(inside, total, 1.0))
+    out = log_density_of_sum(d, weights, sets, torch.where(inside, total, 1.0))
     return torch.where(inside, out, -math.inf)
-
-
-def _sum_density(d: Distribution, weights: Tensor | None, sets: Sets, y: Tensor) -> Tensor:
-    engine = log_density_of_heavy_sum if isinstance(d, StudentT) else log_density_of_sum
-    return engine(d, weights, sets, y)
 
 
 @likelihood(WeightedTotal, NegativeBinomial)

@@ -35,7 +35,7 @@ from torch import Tensor
 from torch.distributions import Distribution, Gamma, Laplace, NegativeBinomial, Normal
 from torch.nn.functional import softplus
 
-from setwise.distributions import double, family_of, parameters
+from setwise.distributions import family_of, parameters
 from setwise.engines.contour import ANGLES, Constants, Path, Plan, assemble, cot, trapezoid_sums
 from setwise.sets import Sets
 
@@ -70,16 +70,17 @@ class Members:
     @classmethod
     def of(cls, d: Distribution, weights: Tensor | None, sets: Sets) -> Members:
         """The members of `sets`; `weights` is (n_sets, K), or None where all are 1."""
-        values = {name: sets.dense(value) for name, value in parameters(double(d)).items()}
+        values = {name: sets.dense(value) for name, value in parameters(d).items()}
         shift: Tensor | float = 0.0
         if "loc" in values:
-            loc = values.pop("loc")
+            loc = values.pop("loc").double()
             shift = (loc if weights is None else loc * weights).sum(1)
         copies = 1
         if weights is None and all(value.stride(1) == 0 for value in values.values()):
             copies = sets.size or 1
             values = {name: value[:, :1] for name, value in values.items()}
-        return cls(type(d), tuple(values), tuple(values.values()), weights, copies, shift)
+        exact = tuple(value.double() for value in values.values())
+        return cls(type(d), tuple(values), exact, weights, copies, shift)
 
     @property
     def tensors(self) -> tuple[Tensor, ...]:

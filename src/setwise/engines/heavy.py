@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -87,20 +88,23 @@ def log_density_of_heavy_sum(
     """log density of Σ wₖZₖ, plus noise where given, at y, for StudentT or Cauchy members.
 
     `sets` have one size; `weights` is (n_sets, K) of any sign or None for ones; `noise` has
-    location 0 and one scale. Result in float64; the relative error is about 1e-11 (1e-8 where the
-    degrees of freedom exceed 100 and y lies far out).
+    location 0 and one scale. Result in float64. The relative error is about 1e-10 for up to 100
+    degrees of freedom, however far out y is, and 1e-7 up to 150. Beyond that it is as good near and
+    far, but where a sum has left the reach of a normal one and not yet that of one large member
+    (log densities below −80), only a rough value of the logarithm is given, to about 1 %.
     """
-    loc, scale = sets.dense(d.loc).double(), sets.dense(d.scale)  # type: ignore[attr-defined]
+    parts: Any = d
+    loc, scale = sets.dense(parts.loc).double(), sets.dense(parts.scale)
     cauchy = isinstance(d, Cauchy)
-    mu = torch.zeros_like(scale[:1, :1]).expand_as(scale) if cauchy else 0.5 * sets.dense(d.df)  # type: ignore[attr-defined]
+    df = scale.new_zeros(()).expand_as(scale) if cauchy else sets.dense(parts.df)
     copies = 1
     if weights is not None:
         loc, scale = loc * weights, scale * weights.abs()
-    elif scale.stride(1) == 0 and mu.stride(1) == 0:
-        copies, scale, mu = scale.shape[1], scale[:, :1], mu[:, :1]
+    elif scale.stride(1) == 0 and df.stride(1) == 0:
+        copies, scale, df = scale.shape[1], scale[:, :1], df[:, :1]
     away = y.double() - loc.sum(1)
     y = torch.where(away.detach() < 0, -away, away)
-    return _invert(_Heavy(cauchy, copies, noise), y, scale.double(), mu.double())
+    return _invert(_Heavy(cauchy, copies, noise), y, scale.double(), 0.5 * df.double())
 
 
 def _invert(heavy: _Heavy, y: Tensor, *tensors: Tensor) -> Tensor:

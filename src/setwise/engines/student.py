@@ -22,7 +22,7 @@ from torch import Tensor
 
 __all__ = ["end_of_cut", "log_transform", "log_transform_on_cut"]
 
-_LARGE = 50.0  # μ beyond which Debye's expansion in 1/μ is used
+_LARGE = 75.0  # μ beyond which Debye's expansion in 1/μ is used
 _STEP = 0.18  # of the trapezoidal rule in q, where the integrand is wide
 _BLOCK = 1000  # integrals at a time: their terms stay in the cache
 _DEEP = 36.0  # the rule ends where the integrand has fallen by exp(−36)

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler measures memory; it need not talk
+
 import torch
 from rich.console import Console
 from rich.table import Table
@@ -39,7 +42,7 @@ def best(fn: Callable[[], object], repeat: int = 15) -> float:
 
 
 def backward(value: Tensor, *leaves: Tensor) -> None:
-    torch.autograd.grad(value.sum(), leaves)
+    torch.autograd.grad(value.sum(), leaves, retain_graph=True)
 
 
 def elementwise() -> None:

@@ -155,8 +155,8 @@ def test_stable_families(weights):
 
 
 @pytest.mark.parametrize("family", [f for f in sorted(ORACLES) if f != "studentt"])
-@pytest.mark.parametrize("weights", [None, (0.5, -1.0, 2.0)])
-def test_three_members_against_convolution(family, weights):
+def test_three_members_against_convolution(family):
+    weights = (0.5, -1.0, 2.0)
     d, oracles = members(family, 3, weights)
     y = np.array([0.4, 5.0])
     want = sum_density(oracles, y)
@@ -507,11 +507,11 @@ SETS = [[0, 1], [2, 3, 4], [1], [3, 3]]
 @pytest.mark.parametrize("family", FAMILIES)
 def test_derivatives(family):
     make, leaves = all_members()[family]
-    y = f64(2.0, 4.0, 1.0, 3.0)
-    sets = Sets(SETS)
+    y = f64(2.0, 4.0)
+    sets = Sets(SETS[:2])
     if family not in DISCRETE:
-        sets = Sets(SETS, weights=[1.0, 2.0, 0.5, 1.0, 1.5, 1.0, 1.0, 0.3])
-        y = f64(2.1, 9.0, 0.7, 3.0)
+        sets = Sets(SETS[:2], weights=[1.0, 2.0, 0.5, 1.0, 1.5])
+        y = f64(2.1, 9.0)
 
     def value(*leaves):
         return log_likelihood(Sum(), make(*leaves), sets, y)
@@ -787,8 +787,9 @@ def test_noise_far_out_and_mean_weights():
     assert got.isfinite().all()
 
 
-@pytest.mark.parametrize("noise", sorted(NOISES))
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    ("family", "noise"), list(zip(FAMILIES, itertools.cycle(sorted(NOISES)), strict=False))
+)
 def test_derivatives_with_noise(family, noise):
     make, leaves = all_members()[family]
     law = NOISES[noise][0](torch.zeros((), dtype=torch.float64), f64(0.7)[0])

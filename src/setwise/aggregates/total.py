@@ -366,7 +366,8 @@ def noisy_total(
         _as_count(aggregate, sets, torch.zeros_like(y))  # refuses unequal weights
 
     def rule(aggregate: WeightedTotal, d: Any, sets: Sets, y: Tensor) -> Tensor:
-        return _noisy(aggregate, d, sets, y.double(), noise).to(y.dtype)
+        law = type(noise)(noise.loc.to(y.device).double(), noise.scale.to(y.device).double())
+        return _noisy(aggregate, d, sets, y.double(), law).to(y.dtype)
 
     return by_size(rule)(aggregate, distribution, sets, y)
 
@@ -376,8 +377,7 @@ def _noisy(
 ) -> Tensor:
     d = double(d)
     raw = None if isinstance(d, Discrete) else _weights(sets, y)
-    jacobian = 0.0
-    weights = None
+    jacobian, weights = 0.0, None
     if raw is not None:
         weights = sets.dense(raw)
         weights = weights if isinstance(aggregate, Sum) else weights / weights.sum(1, keepdim=True)

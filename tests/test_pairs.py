@@ -11,24 +11,11 @@ import torch
 from cases import example, instances, known_pairs, make_sets, members_of, observe, trials
 
 import setwise as sw
-from setwise.distributions import families, map_parameters
-from setwise.likelihood import find_rule
+from setwise.distributions import map_parameters
 
 TRIALS = trials(only_exact=True)
 IDS = [t[0] for t in TRIALS]
 each = pytest.mark.parametrize(("aggregate", "family"), [t[1:] for t in TRIALS], ids=IDS)
-
-# Relative error that the rules which are not exact state.
-STATED = {("Sum", "studentt"): 1e-5, ("Mean", "studentt"): 1e-5, ("Ranking", None): 1e-6}
-
-
-def tolerance(aggregate, family):
-    inner = getattr(aggregate, "aggregate", aggregate)
-    name = type(inner).__name__
-    rule = find_rule(type(inner), families()[family].distribution)
-    if rule.exact:
-        return 1e-8
-    return STATED.get((name, family), STATED.get((name, None), 1e-8))
 
 
 def is_discrete(family):
@@ -69,7 +56,7 @@ def test_agrees_with_the_oracle(aggregate, family):
         for i in range(len(sets)):
             members = members_of(sets, distribution, i, oracle)
             want = oracle.probability(aggregate, members, None if y is None else y[i])
-            assert got[i] == pytest.approx(want, rel=tolerance(aggregate, family)), (same, i)
+            assert got[i] == pytest.approx(want, rel=1e-8), (same, i)
 
 
 @pytest.mark.parametrize("n_classes", [2, 3, 5])

@@ -157,11 +157,12 @@ def peak_bytes(fn: Callable[[], object]) -> int:
 
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as trace:
         fn()
+    raw = trace.profiler.kineto_results.events()
+    changes = sorted((e.start_ns(), e.nbytes()) for e in raw if e.name() == "[memory]")
     now = top = 0
-    for event in trace.events():
-        if event.name == "[memory]":
-            now += event.cpu_memory_usage
-            top = max(top, now)
+    for _, change in changes:
+        now += change
+        top = max(top, now)
     return top
 
 
@@ -189,9 +190,9 @@ def growth() -> None:
         ("AnyPositive", sw.AnyPositive(), "size", [(10**5 // k, k, 2) for k in (4, 64, 1024)]),
         ("Triplet", sw.Triplet(), "classes", [(10**4, 3, c) for c in (2, 10, 100)]),
         ("Triplet, matrix", sw.Triplet, "classes", [(10**3, 3, c) for c in (10, 30, 90)]),
-        ("Fold, 3 states", sw.Fold, "size", [(10**4 // k, k, 3) for k in (4, 64, 1024)]),
+        ("Fold, 3 states", sw.Fold, "size", [(10**5 // k, k, 3) for k in (4, 64, 1024)]),
         ("Choice, Normal", sw.Choice(), "size", [(2**9 // k, k, 0) for k in (2, 8, 32)]),
-        ("Ranking, Normal", sw.Ranking(), "size", [(2**9 // k, k, 0) for k in (2, 8, 32)]),
+        ("Ranking, Normal", sw.Ranking(), "size", [(2**9 // k, k, 0) for k in (4, 16, 64)]),
         ("Sum, Logistic", sw.Sum(), "size", [(2**12 // k, k, -1) for k in (4, 64, 1024)]),
         ("Uncoupled, Normal", sw.Uncoupled(), "size", [(2**9 // k, k, 0) for k in (4, 8, 12)]),
     ]

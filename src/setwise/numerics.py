@@ -352,7 +352,7 @@ def log_others(logp: Tensor) -> Tensor:
     """
     if logp.shape[-1] == 2:
         return logp.flip(-1)
-    top = torch.zeros_like(logp, dtype=torch.bool)
-    top.scatter_(-1, logp.argmax(-1, keepdim=True), True)
-    rest = logsumexp(logp.masked_fill(top, -math.inf), -1, keepdim=True)
-    return torch.where(top, rest, torch.log1p(-logp.masked_fill(top, -1.0).exp()))
+    top = logp.argmax(-1, keepdim=True)
+    rest = logsumexp(logp.scatter(-1, top, -math.inf), -1, keepdim=True)
+    others = torch.log1p(-logp.scatter(-1, top, -1.0).exp())
+    return others.scatter(-1, top, rest)

@@ -53,6 +53,10 @@ class Aggregate(ABC):
         array: NDArray[Any] = real_values(self, sets, y)
         return array
 
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float] | None:
+        """Where T(z) = Σ aₖzₖ (+ noise): a for each member, and the noise's variance; else None."""
+        return None
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         """Every value that y can take for a set of `size` members.
 

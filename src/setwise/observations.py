@@ -86,6 +86,13 @@ class Observations:
         out.weight = None if self.weight is None else self.weight[which]
         return out
 
+    def over(self, indices: NDArray[np.int64]) -> Observations:
+        """The same observations with other row numbers for the members, for another table."""
+        out = Observations.__new__(Observations)
+        out.aggregate, out.y, out.weight = self.aggregate, self.y, self.weight
+        out.sets = self.sets.over(indices)
+        return out
+
 
 def _weights(weight: Any, n: int) -> NDArray[np.float64]:
     array = np.asarray(weight, np.float64)

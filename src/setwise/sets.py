@@ -240,6 +240,10 @@ class Sets:
         weights = None if self.weights is None else self.weights[order]
         return _from_csr(self.indices[order], self.offsets, weights=weights, names=self.names)
 
+    def over(self, indices: Ints) -> Sets:
+        """The same sets with other row numbers for the members, for another table."""
+        return _from_csr(indices, self.offsets, weights=self.weights, names=self.names)
+
     # ---- computing with them
 
     @cached_property

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import (
     Categorical,
@@ -46,6 +47,10 @@ class Difference(Aggregate):
         """z₁ − z₂ of each set."""
         first, second = sets.columns(z)
         return first - second
+
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
+        """1 and −1."""
+        return np.tile([1.0, -1.0], len(sets)), 0.0
 
 
 @likelihood(Difference, Normal)

@@ -56,6 +56,9 @@ class Direct(Aggregate):
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         return z
 
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
+        return np.ones(len(sets)), 0.0
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         if n_classes is None:
             return super().outcomes(size, n_classes, discrete)

@@ -105,6 +105,10 @@ class Noisy(Aggregate):
         array: NDArray[Any] = real_values(self, sets, y, columns)
         return array
 
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float] | None:
+        inner = self.aggregate.linear(sets)
+        return None if inner is None or self.normal is None else (inner[0], self.normal**2)
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         return self.aggregate.outcomes(size, n_classes, discrete)
 

@@ -52,6 +52,12 @@ class WeightedTotal(Aggregate):
         divisor = self.divisor(sets)
         return total.double().numpy() / (1.0 if divisor is None else divisor)
 
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
+        """The weights over the divisor."""
+        weights = np.ones(len(sets.indices)) if sets.weights is None else sets.weights
+        divisor = self.divisor(sets)
+        return weights if divisor is None else weights / np.repeat(divisor, sets.sizes), 0.0
+
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """One finite number per set; weights that leave nothing to observe are an error."""
         self.divisor(sets)

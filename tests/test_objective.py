@@ -1,0 +1,99 @@
+"""The objective's derivatives against finite differences of the likelihood itself, for every pair."""
+
+import numpy as np
+import pytest
+import torch
+from cases import make_sets, observe, trials
+
+import setwise as sw
+from setwise.distributions import families
+from setwise.objective import Objective, _General
+
+TRIALS = [t for t in trials() if not (isinstance(t[1], sw.Custom) and t[2] != "categorical")]
+
+
+def family_named(name):
+    return sw.Categorical(4) if name == "categorical" else families()[name]()
+
+
+def parameters_for(family, n, seed=0):
+    rng = np.random.default_rng(seed)
+    raw = torch.tensor(rng.normal(0, 0.5, (n, len(family.outputs))))
+    shared = torch.tensor(rng.normal(-0.3, 0.1, len(family.shared)))
+    return raw, shared
+
+
+def loss_of(objective, raw, shared):
+    distribution = objective.family(raw, shared)
+    total = 0.0
+    for o in objective.observations:
+        each = sw.log_likelihood(o.aggregate, distribution, o.sets, o.y)
+        total -= float((each * (1 if o.weight is None else torch.from_numpy(o.weight))).sum())
+    return total
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "family"), [t[1:] for t in TRIALS], ids=[t[0] for t in TRIALS]
+)
+def test_derivatives(aggregate, family):
+    """Gradient against differences of the value, products against differences of the gradient."""
+    made = family_named(family)
+    raw, shared = parameters_for(made, 7)
+    with torch.no_grad():
+        distribution = made(raw, shared)
+    o = observe(aggregate, distribution, make_sets(aggregate, sizes=(1, 3, 3)))
+    o.weight = np.linspace(0.5, 2.0, len(o))
+    objective = Objective(made, [o], 7)
+    point = objective.at(raw, shared)
+    assert point.value == pytest.approx(loss_of(objective, raw, shared), rel=1e-9)
+    assert objective.value(raw, shared) == pytest.approx(point.value, rel=1e-12)
+
+    rng = np.random.default_rng(1)
+    direction = (
+        torch.tensor(rng.normal(size=raw.shape)),
+        torch.tensor(rng.normal(size=shared.shape)),
+    )
+    step = 1e-5
+    ends = [(raw + s * direction[0], shared + s * direction[1]) for s in (step, -step)]
+    up, down = (objective.value(*end) for end in ends)
+    slope = float((point.raw * direction[0]).sum() + (point.shared * direction[1]).sum())
+    assert slope == pytest.approx((up - down) / (2 * step), rel=2e-5, abs=2e-5)
+
+    up, down = (objective.at(*end) for end in ends)
+    found = point.product(*direction)
+    for got, a, b in zip(found, (up.raw, up.shared), (down.raw, down.shared), strict=True):
+        torch.testing.assert_close(got, (a - b) / (2 * step), rtol=2e-4, atol=2e-4)
+
+    diagonal = point.curvature()
+    where = int(o.sets.indices[0])
+    if (o.sets.indices[: o.sets.sizes[0]] == where).sum() == 1 and np.all(
+        [np.sum(s == where) <= 1 for s in o.sets]
+    ):
+        unit = torch.zeros_like(raw)
+        unit[where, 0] = 1.0
+        exact = point.product(unit, torch.zeros_like(shared))[0][where, 0]
+        assert float(diagonal[where, 0]) == pytest.approx(float(exact), rel=1e-7, abs=1e-9)
+
+
+@pytest.mark.parametrize(
+    "aggregate",
+    [sw.Mean(), sw.Sum(), sw.Difference(), sw.Direct(), sw.Noisy(sw.Mean(), normal=0.7)],
+    ids=repr,
+)
+@pytest.mark.parametrize("scale", ["shared", 0.8])
+def test_the_closed_form_is_the_general_one(aggregate, scale):
+    family = sw.Normal(scale=scale)
+    raw, shared = parameters_for(family, 9)
+    size = aggregate.size or (2, 4)
+    sets = sw.Sets.random(9, 12, size, seed=2)
+    o = sw.Observations(aggregate, sets, np.linspace(-1, 1, 12), weight=np.linspace(0, 2, 12))
+    closed = Objective(family, [o], 9).at(raw, shared)
+    general = _General(family, o, 9).at(raw, shared)
+    assert closed.value == pytest.approx(general.value)
+    direction = torch.ones_like(raw), torch.ones_like(shared)
+    for got, want in (
+        (closed.raw, general.raw),
+        (closed.shared, general.shared),
+        *zip(closed.product(*direction), general.product(*direction), strict=True),
+    ):
+        torch.testing.assert_close(got, want)

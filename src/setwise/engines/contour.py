@@ -16,9 +16,19 @@ from torch import Tensor
 
 from setwise.numerics import chunked, gather
 
-__all__ = ["ANGLES", "Path", "Plan", "assemble", "clenshaw_curtis", "cot", "trapezoid_sums"]
+__all__ = [
+    "ANGLES",
+    "Path",
+    "Plan",
+    "Sums",
+    "assemble",
+    "clenshaw_curtis",
+    "cot",
+    "trapezoid_sums",
+]
 
 Transform = Callable[[Tensor], Tensor]  # log of a transform at s of shape (n_sets, nodes)
+Sums = tuple[Tensor, Tensor, Tensor, Tensor]
 Constants = Sequence[Tensor]  # what places the nodes: one entry per set in each tensor
 
 ANGLES = (90.0, 45.0, 67.5)  # how a path may leave the saddle point, in degrees
@@ -94,7 +104,7 @@ class Plan:
         self,
         which: Tensor,
         candidates: Sequence[Constants],
-        sums: Callable[[int, Tensor, Constants], tuple[Tensor, Tensor, Tensor]],
+        sums: Callable[[int, Tensor, Constants], Sums],
         *,
         first: int = 24,
         steady: float = 1e-7,
@@ -104,10 +114,12 @@ class Plan:
         """Doubles the nodes until the sum stands still; returns the sets where it never does.
 
         `candidates` hold constants for all sets; the first that settles is taken. `sums(n, which,
-        constants)` gives the sums over n + 1 nodes, over every other node, and of absolute values.
-        `steady` is the relative change allowed: where the error squares when the nodes double, a
-        change of 1e-7 leaves an error of 1e-14. `slack` is added to it for each set; `floor` is the
-        least share of its absolute terms that a sum must keep. `first` is the number to begin with.
+        constants)` gives the sums over n + 1 nodes, over every second and every fourth node, and of
+        absolute values. `steady` is the relative change allowed: where the error squares when the
+        nodes double, a change of 1e-7 leaves an error of 1e-14, and one of 3e-4 came before it.
+        That is asked for too, since two errors that swing can agree by chance. `slack` is added to
+        `steady` for each set; `floor` is the least share of its absolute terms that a sum must
+        keep. `first` is the number to begin with.
         """
         allowed = steady + slack + torch.zeros_like(candidates[0][0])
         n = first
@@ -115,8 +127,9 @@ class Plan:
             for constants in candidates:
                 left = []
                 for part in which.split(max(1, _BUDGET // (n * self.cost))):
-                    fine, coarse, size = sums(n, part, [t[part] for t in constants])
+                    fine, coarse, rough, size = sums(n, part, [t[part] for t in constants])
                     done = (fine - coarse).abs() <= allowed[part] * fine
+                    done = done & ((coarse - rough).abs() <= 10 * allowed[part].sqrt() * fine)
                     done = done & (fine > floor * size)
                     self.take(n, part[done], constants)
                     left.append(part[~done])
@@ -150,9 +163,10 @@ class Plan:
         return out
 
 
-def trapezoid_sums(terms: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """The sums of trapezoidal terms: all, every other one (doubled), and absolute values."""
-    return terms.sum(1), 2 * terms[:, ::2].sum(1), terms.abs().sum(1)
+def trapezoid_sums(terms: Tensor) -> Sums:
+    """The sums of trapezoidal terms: all, every second and fourth one, and of absolute values."""
+    halves, quarters = 2 * terms[:, ::2].sum(1), 4 * terms[:, ::4].sum(1)
+    return terms.sum(1), halves, quarters, terms.abs().sum(1)
 
 
 @lru_cache

@@ -36,7 +36,16 @@ from torch.distributions import Distribution, Gamma, Laplace, NegativeBinomial, 
 from torch.nn.functional import softplus
 
 from setwise.distributions import family_of, parameters
-from setwise.engines.contour import ANGLES, Constants, Path, Plan, assemble, cot, trapezoid_sums
+from setwise.engines.contour import (
+    ANGLES,
+    Constants,
+    Path,
+    Plan,
+    Sums,
+    assemble,
+    cot,
+    trapezoid_sums,
+)
 from setwise.sets import Sets
 
 __all__ = [
@@ -216,7 +225,7 @@ def _plan(
     def own(s: Tensor) -> Tensor:
         return cgf(s, *tensors)
 
-    def sums(n: int, which: Tensor, constants: Constants) -> tuple[Tensor, Tensor, Tensor]:
+    def sums(n: int, which: Tensor, constants: Constants) -> Sums:
         some = [t[which] for t in tensors]
         terms = Path(*constants).terms(n, lambda s: cgf(s, *some), y[which], top[which])
         return trapezoid_sums(terms)
@@ -238,7 +247,7 @@ def _plan(
     sets = torch.arange(len(y), device=y.device)
     rough = slack > 0.1
     candidates = [path.constants for path in paths]
-    left = plan.refine(sets[~rough], candidates, sums, slack=slack)
+    left = plan.refine(sets[~rough], candidates, sums, steady=1e-10, slack=slack)
     plan.take(0, torch.cat([sets[rough], left]), candidates[0])
 
 

@@ -27,6 +27,7 @@ from setwise.engines.contour import (
     Constants,
     Path,
     Plan,
+    Sums,
     assemble,
     clenshaw_curtis,
     cot,
@@ -151,7 +152,7 @@ def _plan_centre(plan: Plan, heavy: _Heavy, y: Tensor, tensors: list[Tensor]) ->
             break
         reach = torch.where(alive, reach * 1.2, reach)
 
-    def sums(n: int, which: Tensor, constants: Constants) -> tuple[Tensor, Tensor, Tensor]:
+    def sums(n: int, which: Tensor, constants: Constants) -> Sums:
         return trapezoid_sums(_fourier(heavy, n, constants, y[which], [t[which] for t in tensors]))
 
     sets = torch.arange(len(y), device=y.device)
@@ -224,11 +225,11 @@ def _plan_outside(
         whole = torch.ones_like(y_all)  # the plan counts all sets
         candidates.append([whole.index_copy(0, which, t) for t in (*path.constants, left)])
 
-    def sums(n: int, part: Tensor, constants: Constants) -> tuple[Tensor, Tensor, Tensor]:
+    def sums(n: int, part: Tensor, constants: Constants) -> Sums:
         some = [t[part] for t in tensors]
         terms = _tail_and_core(heavy, n, constants, y_all[part], some)[0]
-        fine, coarse = clenshaw_curtis(n)[1].to(y), clenshaw_curtis(n // 2)[1].to(y)
-        return terms @ fine, terms[:, ::2] @ coarse, terms.abs() @ fine
+        fine, coarse, rough = (clenshaw_curtis(n // k)[1].to(y) for k in (1, 2, 4))
+        return terms @ fine, terms[:, ::2] @ coarse, terms[:, ::4] @ rough, terms.abs() @ fine
 
     slack = torch.zeros_like(y_all).index_copy(0, which, 8e-15 * (size[:, 1].abs() + s0 * y))
     for candidate in candidates:

@@ -1,4 +1,4 @@
-"""The objective's derivatives against finite differences of the likelihood itself, for every pair."""
+"""The objective's derivatives against finite differences of the likelihood, for every pair."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,8 @@ from cases import make_sets, observe, trials
 
 import setwise as sw
 from setwise.distributions import families
-from setwise.objective import Objective, _General
+from setwise.objective import Objective
+from setwise.terms import General
 
 TRIALS = [t for t in trials() if not (isinstance(t[1], sw.Custom) and t[2] != "categorical")]
 
@@ -88,7 +89,7 @@ def test_the_closed_form_is_the_general_one(aggregate, scale):
     sets = sw.Sets.random(9, 12, size, seed=2)
     o = sw.Observations(aggregate, sets, np.linspace(-1, 1, 12), weight=np.linspace(0, 2, 12))
     closed = Objective(family, [o], 9).at(raw, shared)
-    general = _General(family, o, 9).at(raw, shared)
+    general = General(family, o, 9).at(raw, shared)
     assert closed.value == pytest.approx(general.value)
     direction = torch.ones_like(raw), torch.ones_like(shared)
     for got, want in (

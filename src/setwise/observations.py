@@ -79,7 +79,8 @@ class Observations:
 
     def take(self, set_numbers: Any) -> Observations:
         """The observations of these set numbers (or of a boolean mask), in that order."""
-        which = np.arange(len(self))[np.asarray(set_numbers)]
+        chosen = np.asarray(set_numbers)
+        which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
         out = Observations.__new__(Observations)
         out.aggregate, out.sets = self.aggregate, self.sets.take(which)
         out.y = None if self.y is None else self.y[which]

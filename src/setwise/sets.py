@@ -219,7 +219,8 @@ class Sets:
 
     def take(self, set_numbers: Any) -> Sets:
         """The sets of these numbers (or of a boolean mask), in that order."""
-        which = np.arange(len(self))[np.asarray(set_numbers)]
+        chosen = np.asarray(set_numbers)
+        which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
         sizes = self.sizes[which]
         starts = np.repeat(self.offsets[which] - _offsets(sizes)[:-1], sizes)
         members = starts + np.arange(sizes.sum())

@@ -1,0 +1,117 @@
+"""Tables of features: how many rows, which names, and plain arrays where a learner needs them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+__all__ = ["as_array", "as_table", "feature_names", "n_features", "n_rows", "native", "take_rows"]
+
+
+def _is_frame(X: Any) -> bool:
+    return hasattr(X, "columns") or hasattr(X, "column_names")
+
+
+def _is_dataset(X: Any) -> bool:
+    return hasattr(X, "__getitem__") and not hasattr(X, "shape") and not isinstance(X, list | tuple)
+
+
+def as_table(X: Any) -> Any:
+    """X as it is where its kind is known (frames, sparse, tensors, data sets), else an array."""
+    if _is_frame(X) or sparse.issparse(X) or hasattr(X, "shape") or _is_dataset(X):
+        shape = getattr(X, "shape", None)
+        if shape is not None and len(shape) < 2:
+            raise ValueError(
+                f"X needs one line per row and at least one feature, got shape {tuple(shape)}; for "
+                f"a single feature use X.reshape(-1, 1)"
+            )
+        return X.tocsr() if sparse.issparse(X) else X
+    return as_table(np.asarray(X))
+
+
+def n_rows(X: Any) -> int:
+    """Number of rows."""
+    shape = getattr(X, "shape", None)
+    return len(X) if shape is None else int(shape[0])
+
+
+def n_features(X: Any) -> int | None:
+    """Number of features; None for data sets, whose rows may be anything."""
+    shape = getattr(X, "shape", None)
+    return None if shape is None or len(shape) != 2 else int(shape[1])
+
+
+def feature_names(X: Any) -> list[str] | None:
+    """Names of the columns of a data frame; None for other tables."""
+    if not _is_frame(X):
+        return None
+    names = X.column_names if hasattr(X, "column_names") else X.columns
+    return [str(name) for name in names]
+
+
+def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
+    """These rows of X, of the same kind."""
+    if hasattr(X, "iloc"):
+        return X.iloc[rows]
+    if hasattr(X, "column_names"):  # pyarrow
+        return X.take(rows)
+    if hasattr(X, "shape"):
+        return X[rows]
+    from torch.utils.data import Subset
+
+    return Subset(X, rows.tolist())
+
+
+def as_array(X: Any, *, missing: bool, who: str) -> NDArray[np.float64]:
+    """X as a float array (rows, features).
+
+    Columns that are not numbers are an error that names them, and so are missing values unless
+    `missing` says that the learner takes them.
+    """
+    if sparse.issparse(X):
+        raise TypeError(f"{who} does not take sparse X: use X.toarray(), or setwise.Linear()")
+    if _is_frame(X):
+        import narwhals as nw
+
+        frame = nw.from_native(X, eager_only=True)
+        for name, kind in frame.schema.items():
+            if not (kind.is_numeric() or kind == nw.Boolean):
+                raise TypeError(
+                    f"column {name!r} of X is of type {kind}, but {who} needs numbers: encode it "
+                    f"(for instance with sklearn.preprocessing.OneHotEncoder), or use a boosting "
+                    f"learner with pandas categories"
+                )
+        array = np.column_stack(
+            [frame.get_column(name).cast(nw.Float64).to_numpy() for name in frame.columns]
+        ).astype(np.float64)
+    else:
+        try:
+            array = np.asarray(X.detach().cpu() if hasattr(X, "detach") else X, dtype=np.float64)
+        except (TypeError, ValueError) as error:
+            raise TypeError(f"{who} needs an X of numbers: {error}") from error
+    if array.ndim != 2:
+        raise ValueError(f"{who} needs X of shape (rows, features), got {array.shape}")
+    bad = ~np.isfinite(array)
+    if missing:
+        bad &= ~np.isnan(array)
+    if bad.any():
+        row, column = (int(i) for i in np.argwhere(bad)[0])
+        names = feature_names(X)
+        where = f"column {names[column]!r}" if names else f"column {column}"
+        raise ValueError(
+            f"X has {array[row, column]} in row {row}, {where}: {who} needs finite numbers"
+            + ("" if missing else "; impute it, or use a boosting learner, which takes NaN")
+        )
+    return array
+
+
+def native(X: Any) -> Any:
+    """X in a form that boosting libraries take: frames become pandas, tensors arrays."""
+    if hasattr(X, "detach"):
+        return X.detach().cpu().numpy()
+    if hasattr(X, "to_pandas"):
+        return X.to_pandas()
+    return X

@@ -1,0 +1,243 @@
+"""What goes into a network and what comes out: rows of X as tensors, the default module, units."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import sparse
+from torch import Tensor, nn
+
+from setwise.distributions import Categorical, Family
+from setwise.learners.inputs import as_array, n_rows
+
+__all__ = ["MLP", "RawNetwork", "Rows", "make_body", "units"]
+
+Build = Callable[[int, int], nn.Module]
+SAMPLE = 10_000  # rows of a data set that are read to standardise its features
+CHUNK = 65536  # rows that are prepared at a time
+SHARE = 0.25  # of the free memory of a device that a table of features may take
+
+
+class Rows:
+    """The rows of X as tensors on a device, fetched by number.
+
+    Arrays, frames and tensors are one table, on the device itself where it is small enough;
+    map-style data sets give their items one by one (of a tuple the first entry).
+    """
+
+    def __init__(self, X: Any, device: torch.device) -> None:
+        self.device, self.n = device, n_rows(X)
+        self.prepare: Callable[[Tensor], Tensor] = _same
+        self.table = _table(X)
+        self.items = X if self.table is None else None
+        if self.table is not None and device.type == "cuda":
+            free = torch.cuda.mem_get_info(device)[0]
+            if self.table.numel() * self.table.element_size() < SHARE * free:
+                self.table = self.table.to(device)
+
+    def __len__(self) -> int:
+        return self.n
+
+    def prepared(self, prepare: Callable[[Tensor], Tensor]) -> Rows:
+        """The rows after `prepare`: a table at once, the items of a data set as they come."""
+        out = copy.copy(self)
+        if self.table is None:
+            out.prepare = prepare
+        else:
+            out.table = torch.cat([prepare(part) for part in self.table.split(CHUNK)])
+        return out
+
+    def take(self, rows: NDArray[np.int64]) -> Tensor:
+        """The rows of these numbers, on the device."""
+        if self.table is None:
+            return self.prepare(_stack(self.items, rows).to(self.device))
+        numbers = torch.from_numpy(rows).to(self.table.device)
+        return self.table.index_select(0, numbers).to(self.device)
+
+    @property
+    def n_features(self) -> int:
+        """Numbers per row."""
+        if self.table is not None:
+            return math.prod(self.table.shape[1:])
+        return self.take(np.zeros(1, np.int64)).numel()
+
+    def moments(self) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation of each feature, flat; 1 for what does not vary."""
+        rows = np.arange(self.n)
+        if self.table is None and self.n > SAMPLE:
+            rows = np.random.default_rng(0).choice(self.n, SAMPLE, replace=False)
+        x = (self.table if self.table is not None else self.take(rows)).flatten(1)
+        mean = x.mean(0, dtype=torch.float64)
+        square = torch.zeros_like(mean)
+        for part in x.split(CHUNK):
+            square += (part.double() - mean).square().sum(0)
+        deviation = (square / len(x)).sqrt()
+        moves = deviation > 1e-12 * mean.abs()
+        return mean.cpu(), torch.where(moves, deviation, 1.0).cpu()
+
+
+def _same(x: Tensor) -> Tensor:
+    return x
+
+
+def _table(X: Any) -> Tensor | None:
+    """X as one tensor of finite numbers; None for a data set."""
+    if isinstance(X, Tensor):
+        table = X.detach()
+    elif isinstance(X, np.ndarray) and X.ndim >= 2 and X.dtype in (np.float32, np.float64):
+        whole = np.ascontiguousarray(X)
+        table = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+    elif isinstance(X, np.ndarray) and X.ndim > 2:
+        table = torch.from_numpy(np.asarray(X, np.float32))
+    elif hasattr(X, "shape") or sparse.issparse(X):
+        array = as_array(X, missing=False, who="Network")
+        table = torch.from_numpy(array if array.flags.writeable else array.copy())
+    else:
+        return None
+    if table.is_floating_point() and not bool(table.isfinite().all()):
+        row, *where = (int(i) for i in (~table.isfinite()).nonzero()[0])
+        if isinstance(X, np.ndarray) and X.ndim == 2:
+            as_array(X, missing=False, who="Network")
+        raise ValueError(
+            f"X has {float(table[(row, *where)])} in row {row}, at {tuple(where)}: Network needs "
+            f"finite numbers; impute it, or use a boosting learner, which takes NaN"
+        )
+    return table
+
+
+def _stack(items: Any, rows: NDArray[np.int64]) -> Tensor:
+    numbers = rows.tolist()
+    found = (
+        items.__getitems__(numbers)
+        if hasattr(items, "__getitems__")
+        else [items[i] for i in numbers]
+    )
+    first = [x[0] if isinstance(x, tuple | list) else x for x in found]
+    return torch.stack([torch.as_tensor(x) for x in first])
+
+
+class MLP(nn.Module):
+    """Standardised inputs (flattened), then layers of ReLU, then one number per output.
+
+    The last layer begins small, so that the network begins near zero; mean and deviation of the
+    inputs are buffers, in float64 because a feature may vary little around a large number.
+    """
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(
+        self,
+        n_features: int,
+        n_outputs: int,
+        hidden: Sequence[int],
+        dropout: float,
+        moments: tuple[Tensor, Tensor] | None = None,
+    ) -> None:
+        super().__init__()
+        mean, deviation = moments or (torch.zeros(n_features), torch.ones(n_features))
+        self.register_buffer("mean", mean.double().clone())
+        self.register_buffer("deviation", deviation.double().clone())
+        layers: list[nn.Module] = []
+        width = n_features
+        for size in hidden:
+            layers += [nn.Linear(width, size), nn.ReLU()]
+            layers += [nn.Dropout(dropout)] if dropout else []
+            width = size
+        last = nn.Linear(width, n_outputs)
+        with torch.no_grad():
+            last.weight *= 0.1
+            last.bias.zero_()
+        self.layers = nn.Sequential(*layers, last)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """The rows of x flat and standardised."""
+        out: Tensor = (x.flatten(1) - self.mean.to(x.device)) / self.deviation.to(x.device)
+        return out.float()
+
+    def forward(self, x: Tensor) -> Tensor:
+        """The outputs of each row of x."""
+        out: Tensor = self.layers(self.prepare(x))
+        return out
+
+
+class RawNetwork(nn.Module):
+    """raw = base + unit · body(x): an output of 0 is the intercept-only maximum likelihood.
+
+    The sum is taken in the precision of `base`, whatever that of the body.
+    """
+
+    base: Tensor
+    unit: Tensor
+
+    def __init__(self, body: nn.Module, base: Tensor, unit: Tensor) -> None:
+        super().__init__()
+        self.body = body
+        self.register_buffer("base", base)
+        self.register_buffer("unit", unit)
+        self.plain = bool((unit == 1).all())
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """What need not be done again for each step: the default module's standardisation."""
+        if isinstance(self.body, MLP):
+            return self.body.prepare(x)
+        wanted = next((p.dtype for p in self.body.parameters()), torch.float32)
+        return x.to(wanted) if x.is_floating_point() else x
+
+    def compute(self, x: Tensor) -> Tensor:
+        """Raw parameters of prepared rows, (rows, outputs)."""
+        out = self.body.layers(x) if isinstance(self.body, MLP) else self.body(x)
+        if out.ndim == 1 and len(self.base) == 1:
+            out = out.unsqueeze(1)
+        if out.shape != (len(x), len(self.base)):
+            raise ValueError(
+                f"the module must give {len(self.base)} number(s) per row, as a tensor of shape "
+                f"({len(x)}, {len(self.base)}); it gave {tuple(out.shape)}"
+            )
+        out = out.to(self.base.dtype)
+        return self.base + (out if self.plain else self.unit * out)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Raw parameters, (rows, outputs)."""
+        return self.compute(self.prepare(x))
+
+
+def units(family: Family, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+    """(base, unit) of each output: a location moves in units of the spread of the targets."""
+    named = dict(zip(family.outputs, raw.tolist(), strict=True))
+    named |= dict(zip(family.shared, shared.tolist(), strict=True))
+    fixed = getattr(family, "scale", 1.0)
+    spread = np.exp(named["log_scale"]) if "log_scale" in named else float(fixed)
+    unit = [spread if name == "loc" else 1.0 for name in family.outputs]
+    # Locations may be large numbers that differ little: float32 would lose them.
+    dtype = torch.float32 if isinstance(family, Categorical) else torch.float64
+    return raw.detach().clone().to("cpu", dtype), torch.tensor(unit, dtype=dtype)
+
+
+def make_body(module: Any, n_features: int, n_outputs: int, number: int = 0) -> nn.Module:
+    """A copy of the user's module, or what the user's function builds.
+
+    A module comes with its weights, which may have been trained; where several beginnings are
+    tried, all but the first draw those of its last layer anew.
+    """
+    if isinstance(module, nn.Module):
+        made = copy.deepcopy(module)
+        fresh = [m for m in made.modules() if hasattr(m, "reset_parameters")]
+        if number and fresh:
+            fresh[-1].reset_parameters()  # type: ignore[operator]
+        return made
+    if not callable(module):
+        raise TypeError(
+            f"module is a torch.nn.Module, or a function (n_features, n_outputs) that builds one; "
+            f"got {module!r}"
+        )
+    made = module(n_features, n_outputs)
+    if not isinstance(made, nn.Module):
+        raise TypeError(f"{module!r} must build a torch.nn.Module, it gave {made!r}")
+    return made

@@ -1,0 +1,55 @@
+"""Any table as plain numbers, for the quick network that guides other learners."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from setwise.learners.inputs import as_array
+
+__all__ = ["as_numbers"]
+
+MOST_CODES = 32  # categories that get a column each; the rest share none
+DENSE = 10**7  # numbers of a sparse table that are written out
+COMPONENTS = 64  # of a larger one
+
+
+def as_numbers(X: Any) -> Any:
+    """X as numbers without gaps: categories as columns of 0 and 1, NaN as the column's mean.
+
+    A large sparse table becomes its leading singular vectors; tensors and data sets stay.
+    """
+    if sparse.issparse(X):
+        if X.shape[0] * X.shape[1] <= DENSE:
+            return as_numbers(X.toarray())
+        from sklearn.decomposition import TruncatedSVD
+
+        return TruncatedSVD(COMPONENTS, random_state=0).fit_transform(X)
+    if hasattr(X, "columns") or hasattr(X, "column_names"):
+        import narwhals as nw
+
+        frame = nw.from_native(X, eager_only=True)
+        return np.column_stack([_fill(c) for name in frame.columns for c in _columns(frame[name])])
+    if isinstance(X, np.ndarray) and X.ndim == 2:
+        return np.column_stack([_fill(c) for c in as_array(X, missing=True, who="Network").T])
+    return X
+
+
+def _columns(column: Any) -> list[NDArray[np.float64]]:
+    """A column of numbers as it is, one of anything else as one column per frequent value."""
+    import narwhals as nw
+
+    if column.dtype.is_numeric() or column.dtype == nw.Boolean:
+        return [column.cast(nw.Float64).to_numpy().astype(np.float64)]
+    values = np.array([str(v) for v in column.to_list()])
+    names, counts = np.unique(values, return_counts=True)
+    frequent = names[np.argsort(-counts, kind="stable")[:MOST_CODES]]
+    return [(values == name).astype(np.float64) for name in frequent]
+
+
+def _fill(column: NDArray[np.float64]) -> NDArray[np.float64]:
+    known = np.isfinite(column)
+    return np.where(known, column, column[known].mean() if known.any() else 0.0)

@@ -1,0 +1,65 @@
+"""Progress of a fit: likelihood, rate and time left on a terminal, and a record of it all."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+__all__ = ["Progress"]
+
+
+class Progress:
+    """Collects what happens at each step of a fit, and shows it where that is wanted.
+
+    `verbose=0` is silent; otherwise a bar is drawn if the output is a terminal, and nothing if not.
+
+    >>> progress = Progress()
+    >>> with progress.running("LightGBM", total=2):
+    ...     progress.step(train=-1.5)
+    ...     progress.step(train=-1.2, valid=-1.3)
+    >>> [entry["train"] for entry in progress.history]
+    [-1.5, -1.2]
+    """
+
+    def __init__(self, verbose: int = 0) -> None:
+        self.verbose = verbose
+        self.history: list[dict[str, Any]] = []
+        self._bar: Bar | None = None
+        self._started = 0.0
+
+    @contextmanager
+    def running(self, what: str, total: int | None) -> Iterator[None]:
+        """While something of `total` steps runs (None: unknown)."""
+        self._started = time.perf_counter()
+        console = Console(stderr=True)
+        if not (self.verbose and console.is_terminal):
+            yield
+            return
+        self._bar = Bar(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.completed}/{task.total}"),
+            TextColumn("{task.fields[figures]}"),
+            TimeRemainingColumn(),
+            console=console,
+            transient=True,
+        )
+        self._task = self._bar.add_task(what, total=total, figures="")
+        with self._bar:
+            yield
+        self._bar = None
+
+    def step(self, **figures: float) -> None:
+        """One more step is done; `train` and `valid` are mean log-likelihoods per set."""
+        elapsed = time.perf_counter() - self._started
+        self.history.append({"step": len(self.history) + 1, "seconds": elapsed, **figures})
+        if self._bar is not None:
+            rate = self._bar.tasks[0].completed / max(elapsed, 1e-9)
+            shown = [f"{name} {value:.4g}" for name, value in figures.items()]
+            self._bar.update(self._task, advance=1, figures="  ".join([*shown, f"{rate:.1f}/s"]))

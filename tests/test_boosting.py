@@ -1,0 +1,135 @@
+"""Boosting: leaf values, starting values, large sets, and LightGBM itself."""
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn.base import clone
+from sklearn.datasets import make_friedman1
+from tasks import friedman, make_task
+
+import setwise as sw
+from setwise.learners.leaves import Leaves, solve_leaves
+from setwise.learners.lightgbm import LightGBM
+
+ONE = {"num_threads": 1}
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "family", "size"),
+    [
+        (sw.Mean(), sw.Normal(), 3),
+        (sw.Mean(), sw.Normal(), 12),
+        (sw.Mean(), sw.Normal(), (2, 5)),
+        (sw.Noisy(sw.Mean(), normal=0.5), sw.Normal(), 3),
+        (sw.Rank(), sw.Normal(scale=1.0), 2),
+        (sw.Max(), sw.Normal(), (1, 4)),
+        (sw.Max(), sw.Normal(), 12),
+        (sw.Mean(), sw.Normal(scale="predicted"), 3),
+    ],
+    ids=str,
+)
+def test_leaf_values_are_a_newton_step_in_leaf_space(aggregate, family, size):
+    """Against the Hessian over leaves built column by column from products."""
+    X, _, observed = friedman(n=60, n_sets=80, size=size, aggregate=aggregate)
+    task = make_task(X, observed, family)
+    raw = task.raw.expand(60, -1) + 0.3 * torch.from_numpy(X[:, : len(task.raw)])
+    point = task.objective.at(raw, task.shared)
+    rng = np.random.default_rng(0)
+    counts = [4] * len(task.raw)
+    leaves = Leaves(torch.from_numpy(rng.integers(0, 4, (60, len(counts)))), counts)
+    columns = []
+    zero = torch.zeros_like(task.shared)
+    for unit in torch.eye(leaves.n, dtype=torch.float64):
+        columns.append(leaves.reduce(point.product(leaves.expand(unit), zero)[0]))
+    hessian = torch.stack(columns, 1)
+    if len(counts) == 1 and (direct := point.leaf_hessian(leaves.index[:, 0], 4)) is not None:
+        torch.testing.assert_close(direct, hessian)
+    curvature = point.curvature().abs()
+    values = solve_leaves(point, leaves, curvature, penalty=0.0)
+    if torch.linalg.eigvalsh(hessian).min() > 0.1:
+        want = -torch.linalg.solve(hessian, leaves.reduce(point.raw))
+        torch.testing.assert_close(values, want, rtol=1e-3, atol=1e-3)
+    assert float(values @ leaves.reduce(point.raw)) < 0
+
+
+@pytest.mark.parametrize("size", [1, 4, 64, 512])
+def test_no_set_size_diverges(size):
+    X, _, means = friedman(size=size)
+    task = make_task(X, means)
+    fitted = LightGBM(n_estimators=60, **ONE).fit(task)
+    test, truth = make_friedman1(1000, random_state=5)
+    assert np.mean((fitted.model.raw(test)[:, 0] - truth) ** 2) < 2.5
+    train = [entry["train"] for entry in task.progress.history]
+    assert np.all(np.diff(train) > -1e-9)
+
+
+def test_the_model_is_what_was_trained():
+    """Predictions after all rewriting are the running sums: the last likelihood is reproduced."""
+    X, _, means = friedman()
+    task = make_task(X, means)
+    fitted = LightGBM(n_estimators=20, **ONE).fit(task)
+    score = task.objective.score(torch.from_numpy(fitted.model.raw(X)), fitted.shared)
+    assert score == pytest.approx(task.progress.history[-1]["train"], rel=1e-9)
+
+
+@pytest.mark.parametrize("coupled", [True, False])
+def test_early_stopping_keeps_the_best_round(coupled):
+    X, _, means = friedman(n=600, n_sets=600)
+    X_eval, _, means_eval = friedman(n=600, n_sets=600, seed=1)
+    held_out = make_task(X_eval, means_eval)
+    task = make_task(X, means, eval=(X_eval, held_out.objective))
+    fitted = LightGBM(n_estimators=300, early_stopping_rounds=10, coupled=coupled, **ONE).fit(task)
+    valid = [entry["valid"] for entry in task.progress.history]
+    assert len(valid) < 300
+    raw = torch.from_numpy(fitted.model.raw(X_eval))
+    assert held_out.objective.score(raw, fitted.shared) == pytest.approx(max(valid), rel=1e-9)
+
+
+def test_rows_in_no_set_do_not_matter():
+    X, _, means = friedman(n=500)
+    padded = np.vstack([X, np.full((300, X.shape[1]), 1e6)])
+    one, other = (
+        LightGBM(n_estimators=10, **ONE).fit(make_task(x, means)).model for x in (X, padded)
+    )
+    np.testing.assert_allclose(one.raw(X).std(), other.raw(X).std(), rtol=0.05)
+
+
+def test_categories_and_missing_values():
+    rng = np.random.default_rng(0)
+    towns = rng.choice(["a", "b", "c"], 1000)
+    effect = pd.Series(towns).map({"a": 0.0, "b": 5.0, "c": -5.0}).to_numpy()
+    number = rng.normal(size=1000)
+    z = effect + number
+    frame = pd.DataFrame(
+        {"town": pd.Categorical(towns), "x": np.where(rng.random(1000) < 0.2, np.nan, number)}
+    )
+    means = sw.Mean().observe(z, sw.Sets.random(1000, 1000, 3, seed=1))
+    model = LightGBM(n_estimators=50, **ONE).fit(make_task(frame, means)).model
+    assert np.corrcoef(model.raw(frame)[:, 0], z)[0, 1] > 0.9
+
+
+def test_parameters_pass_and_are_cloned():
+    learner = LightGBM(num_leaves=4, n_estimators=3, **ONE)
+    assert clone(learner).get_params() == learner.get_params()
+    assert repr(learner) == "LightGBM(num_leaves=4, n_estimators=3, num_threads=1)"
+    X, _, means = friedman(n=300)
+    booster = learner.fit(make_task(X, means)).model.booster
+    trees = booster.dump_model()["tree_info"]
+    assert len(trees) == 3
+    assert max(tree["num_leaves"] for tree in trees) <= 4
+
+
+@pytest.mark.parametrize("name", ["objective", "linear_tree", "boosting", "monotone_constraints"])
+def test_what_cannot_be_passed_says_why(name):
+    X, _, means = friedman(n=100)
+    with pytest.raises(ValueError, match=name):
+        LightGBM(**{name: "x"}).fit(make_task(X, means))
+
+
+def test_the_same_seed_gives_the_same_model():
+    X, _, means = friedman(n=500)
+    learner = LightGBM(n_estimators=10, bagging_fraction=0.7, bagging_freq=1, **ONE)
+    a, b, c = (learner.fit(make_task(X, means, seed=s)).model.raw(X) for s in (1, 1, 2))
+    assert (a == b).all()
+    assert not (a == c).all()

@@ -1,0 +1,504 @@
+"""The network learner: what it learns, how it stops, resumes and is kept."""
+
+import copy
+import dataclasses
+import pickle
+
+import numpy as np
+import pandas as pd
+import polars as pl
+import pyarrow as pa
+import pytest
+import torch
+from scipy import sparse
+from scipy.optimize import linear_sum_assignment
+from sklearn.base import clone
+from sklearn.datasets import load_digits
+from torch import nn
+
+import setwise as sw
+from setwise.learners import network_numbers
+from setwise.learners.base import Task
+from setwise.learners.network import Network, NetworkModel
+from setwise.learners.network_numbers import as_numbers
+from setwise.learners.network_weights import Weights, gradient
+from setwise.learners.progress import Progress
+from setwise.objective import Objective
+
+SMALL = {"hidden": (16,), "epochs": 5, "batch_size": 32}
+
+
+@pytest.fixture(autouse=True)
+def _on_the_device_under_test(device, monkeypatch):
+    """Fits run where the tests are told to, not wherever there is a GPU."""
+    if device.type == "cpu":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+
+
+def make_task(X, family, observations, free=True, n_rows=None, **kwargs):
+    n = len(X) if n_rows is None else n_rows
+    objective = Objective(family, observations, n)
+    return Task(X, objective, *objective.start(free), free=free, **kwargs)
+
+
+def linear_task(n=200, n_sets=300, seed=0, X=None, **kwargs):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(n, 3))
+    z = 2 + x @ [1.0, -2.0, 0.5] + 0.1 * rng.normal(size=n)
+    means = sw.Mean().observe(z, sw.Sets.random(n, n_sets, (2, 4), seed=seed))
+    return make_task(x if X is None else X(x), sw.Normal(), [means], n_rows=n, **kwargs)
+
+
+def digits(kind, n_sets, seed=0):
+    X, z = load_digits(return_X_y=True)
+    order = np.random.default_rng(seed).permutation(len(X))
+    X, z = X[order], z[order]
+    observations = kind.observe(
+        z[:1347], sw.Sets.random(1347, n_sets, kind.size or 16, replace=False, seed=seed)
+    )
+    return X[:1347], observations, X[1347:], z[1347:]
+
+
+def aligned_accuracy(raw, z):
+    table = np.zeros((raw.shape[1], raw.shape[1]))
+    np.add.at(table, (raw.argmax(1), z), 1)
+    return table[linear_sum_assignment(-table)].sum() / len(z)
+
+
+# ---- the pieces
+
+
+def kinds(n=40, seed=0):
+    rng = np.random.default_rng(seed)
+    z = rng.normal(size=n)
+    means = sw.Mean().observe(z, sw.Sets.random(n, 30, (1, 4), seed=1))
+    means.weight = rng.uniform(0, 2, 30)
+    ranks = sw.Rank().observe(z, sw.Sets.random(n, 50, 2, replace=False, seed=2))
+    return [means, ranks]
+
+
+@pytest.mark.parametrize("size", [1, 7, 1000])
+def test_minibatches_hold_every_set_once_and_rows_once(size, rng):
+    objective = Objective(sw.Normal(), kinds(), 40)
+    raw, shared = torch.randn(40, 1, dtype=torch.float64), torch.zeros(1, dtype=torch.float64)
+    total, n_sets = 0.0, 0
+    for rows, part in objective.minibatches(size, rng):
+        assert len(np.unique(rows)) == len(rows) == part.n_rows
+        assert {int(i) for o in part.observations for i in o.sets.indices} == set(range(len(rows)))
+        total += part.value(raw[rows], shared)
+        n_sets += part.n_sets
+    assert n_sets == objective.n_sets
+    assert total == pytest.approx(objective.value(raw, shared))
+
+
+@pytest.mark.parametrize(
+    ("family", "observations"),
+    [
+        (sw.Normal(), kinds()),
+        (sw.Normal(scale="predicted"), kinds()),
+        (sw.StudentT(df=3.0), kinds()[:1]),
+        (
+            sw.Categorical(3),
+            [sw.Similarity().observe(np.arange(40) % 3, sw.Sets.random(40, 60, 2, seed=3))],
+        ),
+    ],
+    ids=repr,
+)
+def test_gradient_is_that_of_the_loss(family, observations):
+    objective = Objective(family, observations, 40)
+    torch.manual_seed(1)
+    raw = torch.randn(40, len(family.outputs), dtype=torch.float64, requires_grad=True)
+    shared = torch.full((len(family.shared),), 0.3, dtype=torch.float64, requires_grad=True)
+    loss = objective.loss(raw, shared)
+    wanted = torch.autograd.grad(loss, (raw, shared), allow_unused=True)
+    value, at_rows, at_shared = gradient(objective, raw, shared)
+    torch.testing.assert_close(value.double(), loss.detach())
+    torch.testing.assert_close(at_rows, wanted[0])
+    if len(shared):
+        torch.testing.assert_close(at_shared, wanted[1])
+
+
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_weights_move_as_those_of_torch_do(clip):
+    torch.manual_seed(0)
+    ours = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1).double())
+    theirs = copy.deepcopy(ours)
+    groups = [
+        {"params": [p for p in theirs.parameters() if p.ndim > 1], "weight_decay": 0.2},
+        {"params": [p for p in theirs.parameters() if p.ndim <= 1], "weight_decay": 0.0},
+    ]
+    optimizer = torch.optim.AdamW(groups, lr=0.01)
+    weights = Weights(list(ours.parameters()), decay=0.2, clip=clip)
+    for _ in range(20):
+        x = torch.randn(8, 4)
+        for net, zero in ((ours, weights.zero), (theirs, optimizer.zero_grad)):
+            zero()
+            out = net[2](net[1](net[0](x)).double())
+            (out - 1).square().mean().backward()
+        if clip is not None:
+            nn.utils.clip_grad_norm_(theirs.parameters(), clip)
+        weights.step(0.01)
+        optimizer.step()
+    weights.release()
+    for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
+
+
+def test_every_distinct_row_of_a_batch_goes_through_once():
+    seen = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            if self.training:
+                seen.append(x.detach().clone())
+            return self.layer(x)
+
+    Network(Spy(), epochs=1, batch_size=50).fit(linear_task())
+    assert len(seen) == 6
+    for x in seen:
+        assert len(torch.unique(x, dim=0)) == len(x) > 50
+
+
+# ---- what it learns
+
+
+@pytest.mark.parametrize(("shift", "scale"), [(0.0, 1.0), (1e6, 1e5), (1e-3, 1e-5)])
+def test_targets_of_any_size_are_learned_alike(shift, scale):
+    rng = np.random.default_rng(0)
+    X = rng.uniform(-2, 2, size=(600, 2)) * [1.0, 1e-3] + [0.0, 1e6]
+    z = shift + scale * (np.sin(2 * X[:, 0]) + 0.1 * rng.normal(size=600))
+    means = sw.Mean().observe(z, sw.Sets.random(600, 1200, 3, seed=0))
+    fitted = Network(hidden=(64, 64), epochs=60).fit(make_task(X, sw.Normal(), [means]))
+    error = (fitted.model.raw(X)[:, 0] - shift) / scale - np.sin(2 * X[:, 0])
+    assert np.sqrt((error**2).mean()) < 0.12
+    assert float(fitted.shared.exp()) / scale == pytest.approx(0.1, rel=0.5)
+    assert fitted.converged
+
+
+def test_a_shared_parameter_that_is_not_free_stays():
+    task = linear_task()
+    task = dataclasses.replace(task, free=False, shared=torch.tensor([0.7], dtype=torch.float64))
+    assert Network(**SMALL).fit(task).shared.tolist() == [0.7]
+
+
+def test_predicted_scale():
+    rng = np.random.default_rng(0)
+    x = rng.uniform(-4, 4, 5000)
+    z = rng.normal(np.cos(x) + x / 2, np.exp(0.3 * x) / 2)
+    means = sw.Mean().observe(z, sw.Sets.random(5000, 5000, (2, 4), seed=0))
+    task = make_task(x[:, None], sw.Normal(scale="predicted"), [means])
+    raw = Network(hidden=(64, 64), epochs=25).fit(task).model.raw(np.linspace(-4, 4, 200)[:, None])
+    truth = np.exp(0.3 * np.linspace(-4, 4, 200)) / 2
+    assert np.mean(np.abs(np.exp(raw[:, 1]) - truth) / truth) < 0.2
+
+
+@pytest.mark.parametrize("kind", [sw.Similarity(), sw.Triplet()], ids=repr)
+def test_digits_from_comparisons(kind):
+    """A reduced form of benchmarks/network.py."""
+    X, observations, X_test, z_test = digits(kind, 8000)
+    task = make_task(X, sw.Categorical(10), [observations], restarts=2)
+    model = Network(epochs=20, hidden=(64, 64)).fit(task).model
+    assert aligned_accuracy(model.raw(X_test), z_test) > 0.93
+
+
+def test_digits_from_counts():
+    X, observations, X_test, z_test = digits(sw.Counts(n_classes=10, method="normal"), 1500)
+    task = make_task(X, sw.Categorical(10), [observations])
+    raw = Network(epochs=12).fit(task).model.raw(X_test)
+    assert (raw.argmax(1) == z_test).mean() > 0.93
+
+
+# ---- how it trains
+
+
+def test_the_same_seed_gives_the_same_network_and_leaves_the_global_one_alone():
+    torch.manual_seed(5)
+    wanted = torch.rand(1)
+    torch.manual_seed(5)
+    a, b, c = (
+        Network(dropout=0.2, **SMALL).fit(linear_task(seed=0) if i < 2 else linear_task(seed=1))
+        for i in range(3)
+    )
+    assert torch.equal(torch.rand(1), wanted)
+    X = np.ones((2, 3))
+    assert np.array_equal(a.model.raw(X), b.model.raw(X))
+    assert not np.array_equal(a.model.raw(X), c.model.raw(X))
+
+
+def test_early_stopping_keeps_the_best_weights():
+    task, held = linear_task(n=40, n_sets=30), linear_task(n=60, n_sets=60, seed=1)
+    task.eval = held.X, held.objective
+    network = Network(epochs=300, patience=10, lr=1e-2, schedule="constant", weight_decay=0.0)
+    fitted = network.fit(task)
+    valid = [entry["valid"] for entry in task.progress.history]
+    assert len(valid) < 300
+    assert int(np.argmax(valid)) == len(valid) - 11
+    raw = torch.from_numpy(fitted.model.raw(held.X))
+    assert held.objective.score(raw, fitted.shared) == pytest.approx(max(valid), rel=1e-5)
+
+
+def test_running_out_of_epochs_is_told():
+    task = linear_task(n_sets=2000)
+    assert not Network(hidden=(16,), epochs=2, lr=1e-4, schedule="constant").fit(task).converged
+
+
+@pytest.mark.parametrize("schedule", ["cosine", "constant", lambda step, total: 1 - step / total])
+def test_schedules(schedule):
+    task = linear_task()
+    Network(schedule=schedule, **SMALL).fit(task)
+    history = [entry["train"] for entry in task.progress.history]
+    assert len(history) == 5
+    assert history[-1] > history[0]
+
+
+def test_mixed_precision_is_for_the_module_alone():
+    kinds = []
+
+    class Spy(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(3, 1)
+
+        def forward(self, x):
+            out = self.layer(x)
+            kinds.append(out.dtype)
+            return out
+
+    fitted = Network(Spy(), precision="bf16", epochs=5).fit(linear_task())
+    assert torch.bfloat16 in kinds
+    assert fitted.model.network.body.layer.weight.dtype == torch.float32
+    assert np.isfinite(fitted.model.raw(np.ones((1, 3)))).all()
+
+
+class Interrupted(Progress):
+    def step(self, **figures):
+        super().step(**figures)
+        if len(self.history) == 4:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("classes", [False, True])
+def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, classes):
+    def task(progress):
+        if not classes:
+            held = linear_task(seed=3)
+            return linear_task(eval=(held.X, held.objective), progress=progress, seed=7)
+        rng = np.random.default_rng(0)
+        X = rng.normal(size=(90, 4)) + np.repeat(np.eye(3, 4) * 4, 30, 0)
+        pairs = sw.Similarity().observe(np.repeat(range(3), 30), sw.Sets.random(90, 300, 2, seed=0))
+        return make_task(X, sw.Categorical(3), [pairs], restarts=2, progress=progress)
+
+    network = Network(hidden=(16,), dropout=0.1, epochs=8, batch_size=64)
+    whole = network.fit(task(Progress()))
+    network.checkpoint = tmp_path / "checkpoint"
+    with pytest.raises(KeyboardInterrupt):
+        network.fit(task(Interrupted()))
+    progress = Progress()
+    resumed = network.fit(task(progress))
+    assert len(progress.history) == 8
+    for name, value in whole.model.network.state_dict().items():
+        assert torch.equal(value, resumed.model.network.state_dict()[name]), name
+    assert torch.equal(whole.shared, resumed.shared)
+
+    with pytest.raises(ValueError, match="of another fit"):
+        network.fit(dataclasses.replace(task(Progress()), seed=99))
+    file = tmp_path / "checkpoint" / "checkpoint.safetensors"
+    file.write_bytes(file.read_bytes()[:-100])
+    with pytest.raises(ValueError, match="cut short or altered"):
+        network.fit(task(Progress()))
+
+
+# ---- what it takes
+
+
+class Items(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x = torch.as_tensor(x, dtype=torch.float32)
+
+    def __len__(self):
+        return len(self.x)
+
+    def __getitem__(self, i):
+        return self.x[i], "a label of no use here"
+
+
+def to_frame(kind):
+    return lambda x: kind({name: x[:, i] for i, name in enumerate("abc")})
+
+
+@pytest.mark.parametrize(
+    "convert",
+    [
+        to_frame(pd.DataFrame),
+        to_frame(pl.DataFrame),
+        to_frame(pa.table),
+        lambda x: torch.as_tensor(x),
+        lambda x: torch.as_tensor(x).reshape(-1, 3, 1),
+        Items,
+        lambda x: torch.utils.data.Subset(Items(x), range(len(x))),
+    ],
+    ids=["pandas", "polars", "pyarrow", "tensor", "images", "dataset", "subset"],
+)
+def test_tables_of_many_kinds(convert):
+    wanted = Network(**SMALL).fit(linear_task()).model.raw(linear_task().X)
+    task = linear_task(X=convert)
+    found = Network(**SMALL).fit(task).model.raw(task.X)
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
+
+
+def test_read_only_and_integer_arrays():
+    x = linear_task().X
+    fixed = np.array(x)
+    fixed.setflags(write=False)
+    task = linear_task(X=lambda x: fixed)
+    assert Network(**SMALL).fit(task).model.raw(fixed[::-1]).shape == (200, 1)
+    task = linear_task(X=lambda x: np.rint(x).astype(np.int64))
+    assert Network(nn.Linear(3, 1), epochs=2).fit(task).model.raw(task.X).shape == (200, 1)
+
+
+def test_a_module_of_the_user():
+    class Picture(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.Sequential(
+                nn.Conv2d(1, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.LazyLinear(10)
+            )
+
+        def forward(self, x):
+            return self.layers(x)
+
+    X, observations, X_test, z_test = digits(sw.Direct(), 4000)
+    images = torch.as_tensor(X, dtype=torch.float32).reshape(-1, 1, 8, 8) / 16
+    module = Picture()
+    fitted = Network(module, epochs=5, lr=5e-3).fit(
+        make_task(images, sw.Categorical(10), [observations])
+    )
+    raw = fitted.model.raw(torch.as_tensor(X_test).reshape(-1, 1, 8, 8) / 16)
+    assert (raw.argmax(1) == z_test).mean() > 0.9
+    assert isinstance(module.layers[-1], nn.LazyLinear)  # the user's own stays as it was
+
+
+def test_a_function_that_builds_the_module():
+    network = Network(lambda n, k: nn.Sequential(nn.Linear(n, 8), nn.Tanh(), nn.Linear(8, k)))
+    network.set_params(epochs=3)
+    assert network.fit(linear_task()).model.raw(np.ones((4, 3))).shape == (4, 1)
+
+
+@pytest.mark.parametrize(
+    ("X", "error", "match"),
+    [
+        (lambda x: np.where(np.arange(200)[:, None] == 7, np.nan, x), ValueError, "row 7"),
+        (
+            lambda x: torch.as_tensor(np.where(np.arange(200)[:, None] == 7, np.nan, x)),
+            ValueError,
+            "row 7",
+        ),
+        (lambda x: sparse.csr_matrix(x), TypeError, "sparse"),
+        (lambda x: pd.DataFrame({"a": ["x"] * 200}), TypeError, "'a'"),
+    ],
+)
+def test_bad_tables(X, error, match):
+    with pytest.raises(error, match=match):
+        Network(**SMALL).fit(linear_task(X=X))
+
+
+@pytest.mark.parametrize(
+    ("parameters", "error", "match"),
+    [
+        ({"schedule": "linear"}, ValueError, "cosine"),
+        ({"precision": "float16"}, ValueError, "bf16"),
+        ({"epochs": 0}, ValueError, "epochs"),
+        ({"patience": 0}, ValueError, "patience"),
+        ({"module": 3}, TypeError, "function"),
+        ({"module": lambda n, k: 3}, TypeError, "must build"),
+        ({"module": nn.Linear(3, 2)}, ValueError, "1 number"),
+        ({"module": nn.Softplus()}, ValueError, "1 number"),
+        ({"module": nn.Sequential(nn.Flatten(), nn.AvgPool1d(3))}, ValueError, "no parameters"),
+    ],
+)
+def test_bad_parameters(parameters, error, match):
+    with pytest.raises(error, match=match):
+        Network(**parameters).fit(linear_task())
+
+
+def test_a_loss_that_is_no_number_is_an_error():
+    class Broken(nn.Linear):
+        def forward(self, x):
+            return super().forward(x) * torch.nan
+
+    with pytest.raises(FloatingPointError, match="lower lr"):
+        Network(Broken(3, 1), epochs=1).fit(linear_task())
+
+
+def test_scikit_learn_manners():
+    network = Network(nn.Linear(3, 1), epochs=7, checkpoint="x")
+    assert network.get_params()["module"] is network.module
+    copied = clone(network)
+    assert copied.get_params()["epochs"] == 7
+    assert copied.module is not network.module
+
+
+# ---- how it is kept
+
+
+def test_save_and_load(tmp_path):
+    task = linear_task()
+    model = Network(hidden=(16, 8), dropout=0.1, epochs=2).fit(task).model
+    facts = model.save(tmp_path)
+    assert facts == {"module": "mlp", "n_features": 3, "hidden": [16, 8], "dropout": 0.1}
+    assert np.array_equal(NetworkModel.load(tmp_path, facts).raw(task.X), model.raw(task.X))
+    assert np.array_equal(pickle.loads(pickle.dumps(model)).raw(task.X), model.raw(task.X))
+    with pytest.raises(ValueError, match="3"):
+        model.raw(task.X[:, :2])
+    file = tmp_path / "network.safetensors"
+    file.write_bytes(file.read_bytes()[:200])
+    with pytest.raises(ValueError, match="cut short or altered"):
+        NetworkModel.load(tmp_path, facts)
+
+
+def test_save_and_load_of_a_module_of_the_user(tmp_path):
+    task, module = linear_task(), nn.Linear(3, 1)
+    model = Network(module, epochs=2).fit(task).model
+    facts = model.save(tmp_path)
+    with pytest.raises(ValueError, match=r"load\(folder, module="):
+        NetworkModel.load(tmp_path, facts)
+    with pytest.raises(ValueError, match="do not fit"):
+        NetworkModel.load(tmp_path, facts, module=nn.Linear(2, 1))
+    for given in (module, nn.Linear):
+        loaded = NetworkModel.load(tmp_path, facts, module=given)
+        assert np.array_equal(loaded.raw(task.X), model.raw(task.X))
+    assert copy.deepcopy(module).weight.shape == (1, 3)
+
+
+# ---- the guide of other learners
+
+
+def test_pilot_takes_gaps_and_categories_and_tells_classes_apart():
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 3, 300)
+    frame = pd.DataFrame({"a": rng.normal(4 * z), "b": pd.Categorical(list("xyz"))[z], "c": "k"})
+    frame.loc[::10, "a"] = np.nan
+    pairs = sw.Similarity().observe(z, sw.Sets.random(300, 800, 2, seed=0))
+    task = make_task(frame, sw.Categorical(3), [pairs], restarts=2)
+    raw = Network.pilot(task)
+    assert raw.shape == (300, 3)
+    assert raw.dtype == torch.float64
+    assert aligned_accuracy(raw.numpy(), z) > 0.98
+    assert task.progress.history == []
+
+
+def test_any_table_as_numbers(monkeypatch):
+    X = np.array([[1.0, np.nan], [3.0, 2.0]])
+    np.testing.assert_array_equal(as_numbers(X), [[1.0, 2.0], [3.0, 2.0]])
+    frame = pl.DataFrame({"a": [1.0, None], "b": ["x", "y"], "c": [True, False]})
+    np.testing.assert_array_equal(as_numbers(frame), [[1.0, 1, 0, 1], [1.0, 0, 1, 0]])
+    wide = sparse.random(100, 200, 0.1, "csr", random_state=0)
+    np.testing.assert_array_equal(as_numbers(wide), wide.toarray())
+    monkeypatch.setattr(network_numbers, "DENSE", 100)
+    assert as_numbers(wide).shape == (100, network_numbers.COMPONENTS)
+    tensor = torch.zeros(2, 3, 3)
+    assert as_numbers(tensor) is tensor

@@ -1,0 +1,280 @@
+"""Posteriors and expected observations against enumeration, quadrature and simulation."""
+
+import numpy as np
+import oracle
+import pytest
+import torch
+from cases import example, make_sets, members_of, observe, trials
+from torch import distributions as td
+
+import setwise as sw
+from setwise.posterior import Posterior, expectation, expected_aggregate, posterior
+
+# An integral over likelihoods that are integrals themselves: right, but seconds each.
+SLOW = {
+    (aggregate, family)
+    for aggregate in ("Mean", "Sum", "Median", "Choice", "Rank", "Ranking", "Difference", "Noisy")
+    for family in ("studentt", "gumbel", "logistic")
+} - {("Mean", "gumbel"), ("Rank", "logistic")}
+LEVY = ("laplace", "logistic", "gumbel", "studentt")
+
+
+class Tilted:
+    """A member with its density multiplied by g(z): p(y) is linear in the density of each one."""
+
+    def __init__(self, member, g):
+        self.member, self.g, self.discrete = member, g, member.discrete
+        if self.discrete:
+            self.table = member.table * g(np.arange(len(member.table)))
+
+    @property
+    def breaks(self):
+        return self.member.breaks
+
+    def pdf(self, x):
+        return self.g(np.asarray(x)) * self.member.pdf(x)
+
+    def _part(self, x, side):
+        def one(v):
+            if np.isinf(v):
+                return (
+                    0.0
+                    if (v < 0) == (side == "high")
+                    else self._part(0.0, "low") + self._part(0.0, "high")
+                )
+            return oracle.integrate(self.pdf, self.breaks, **{side: float(v)})
+
+        x = np.asarray(x, float)
+        return np.array([one(v) for v in x.ravel()]).reshape(x.shape)[()]
+
+    def cdf(self, x):
+        return self._part(x, "high")
+
+    def sf(self, x):
+        return self._part(x, "low")
+
+
+def mean_of(aggregate, members, y, k, g):
+    """E[g(Z_k) | y] by brute force."""
+    members = list(members)
+    if isinstance(aggregate, sw.PrimaryInstance) and not members[0].discrete:
+        density = np.array([m.pdf(np.float64(y)) for m in members])
+        share = density[k] / density.sum()
+        tilted = Tilted(members[k], g)
+        return share * g(y) + (1 - share) * oracle.integrate(tilted.pdf, tilted.breaks)
+    bottom = oracle.probability(aggregate, members, y)
+    members[k] = Tilted(members[k], g)
+    return oracle.probability(aggregate, members, y) / bottom
+
+
+def wanted(aggregate, family):
+    if isinstance(aggregate, sw.Custom) and family != "categorical":
+        return False  # a Monte Carlo estimate
+    return family != "cauchy" and (type(aggregate).__name__, family) not in SLOW
+
+
+TRIALS = [t for t in trials() if wanted(*t[1:])]
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "family"), [t[1:] for t in TRIALS], ids=[t[0] for t in TRIALS]
+)
+def test_against_brute_force(aggregate, family):
+    d, _ = example(family, 7)
+    inner = getattr(aggregate, "aggregate", aggregate)
+    sizes = (2, 3) if family == "categorical" else (2,)
+    if isinstance(aggregate, sw.Noisy) and family != "categorical":
+        sizes = (1,)
+    if isinstance(inner, sw.Median):
+        sizes = (3,) if family == "categorical" else (1,)
+    sets = make_sets(aggregate, sizes=sizes)
+    if family != "categorical":
+        sets = sets.take([0])
+    o = observe(aggregate, d, sets)
+    found = posterior(o, d)
+    sets = o.sets  # a ranking reorders them
+    for i in range(len(o)):
+        members = members_of(sets, d, i, oracle)
+        y = None if o.y is None else o.y[i]
+        for k in range(len(members)):
+            at = sets.offsets[i] + k
+            if family == "categorical":
+                want = [
+                    mean_of(aggregate, members, y, k, lambda z, c=c: 1.0 * (z == c))
+                    for c in range(4)
+                ]
+                np.testing.assert_allclose(found.probs[at], want, rtol=1e-7, atol=1e-9)
+                continue
+            # the oracle of rankings skips what is not positive, so z is moved up
+            mean = mean_of(aggregate, members, y, k, lambda z: z + 50.0) - 50.0
+            tolerance = 3e-3 if family == "laplace" else 1e-4 if family in LEVY else 1e-6
+            assert found.mean[at] == pytest.approx(mean, rel=tolerance, abs=tolerance)
+            if family in LEVY:
+                assert found.std is None
+            else:
+                square = mean_of(aggregate, members, y, k, lambda z, m=mean: (z - m) ** 2)
+                assert found.std[at] ** 2 == pytest.approx(square, rel=1e-5, abs=1e-6)
+
+
+def test_members_keep_their_places():
+    """Shared rows, ragged sets, shared scales: entry i is about row sets.indices[i]."""
+    sets = sw.Sets([[2, 0], [1, 2, 0], [0]])
+    scale = torch.tensor(2.0).expand(3)
+    d = td.Normal(torch.tensor([0.0, 1.0, 2.0]), scale)
+    o = sw.Observations(sw.Sum(), sets, [5.0, 0.0, 1.0])
+    found = posterior(o, d)
+    assert found.sets is sets
+    np.testing.assert_allclose(found.mean, [3.5, 1.5, 0, 1, -1, 1], atol=1e-6)
+    np.testing.assert_allclose(
+        found.std**2, [2, 2, 4 * 2 / 3, 4 * 2 / 3, 4 * 2 / 3, 0], rtol=1e-6, atol=1e-6
+    )
+    assert repr(found) == "Posterior(Sets(3 sets of 1 to 3 members), mean and std)"
+
+
+def test_large_sets():
+    """Normal targets have a standard deviation in sets of any size, others up to 64 members."""
+    sets = sw.Sets([range(100)])
+    rate = torch.linspace(0.5, 2.0, 100, dtype=torch.float64)
+    o = sw.Observations(sw.Sum(), sets, [150.0])
+    counts = posterior(o, td.Poisson(rate))
+    assert counts.std is None
+    np.testing.assert_allclose(counts.mean, 150 * rate / rate.sum())
+    normal = posterior(o, td.Normal(rate, torch.ones(100, dtype=torch.float64)))
+    np.testing.assert_allclose(normal.std**2, 0.99)
+
+
+def test_alignment_is_applied():
+    class Alignment:
+        def probs(self, probs):
+            return probs[:, ::-1]
+
+        def values(self, mean):
+            return 10 + 2 * mean
+
+        def spread(self, std):
+            return 2 * std
+
+    o = sw.Observations(sw.Mean(), [[0, 1]], [1.0])
+    d = td.Normal(torch.zeros(2), torch.ones(2))
+    found = posterior(o, d, Alignment())
+    np.testing.assert_allclose(found.mean, 12.0)
+    np.testing.assert_allclose(found.std, 2 * 0.5**0.5)
+    d = td.Categorical(logits=torch.tensor([[0.0, 1.0]]))
+    found = posterior(sw.Observations(sw.Direct(), [[0]], [1]), d, Alignment())
+    np.testing.assert_allclose(found.probs, [(1.0, 0.0)], atol=1e-12)
+    assert "2 classes" in repr(found)
+
+
+def test_refusals():
+    o = sw.Observations(sw.Mean(), [[0, 1]], [1.0])
+    with pytest.raises(TypeError, match=r"no mean.*Gamma.*Normal"):
+        posterior(o, td.Cauchy(torch.zeros(2), torch.ones(2)))
+    with pytest.raises(TypeError, match="no mean"):
+        posterior(o, td.StudentT(torch.ones(2), torch.zeros(2), torch.ones(2)))
+    with pytest.raises(ValueError, match=r"set 0 has y = -1.0, which is impossible"):
+        posterior(sw.Observations(sw.Sum(), [[0, 1]], [-1.0]), td.Poisson(torch.ones(2)))
+
+
+def test_expectation_is_the_mean():
+    d, _ = example("gamma", 6)
+    o = observe(sw.Sum(), d, sw.Sets([[0, 1, 2], [3, 4, 5]]))
+    values, each = expectation(o, d)
+    np.testing.assert_allclose(values, posterior(o, d).mean)
+    np.testing.assert_allclose(each, sw.log_likelihood(sw.Sum(), d, o.sets, o.y))
+
+
+def test_posterior_is_a_plain_record():
+    record = Posterior(sw.Sets([[0, 1]]), mean=np.zeros(2))
+    assert record.std is None
+    assert record.probs is None
+    assert "std" not in repr(record)
+
+
+# ---- the observation to expect
+
+REFUSED = (sw.Ranking, sw.Uncoupled, sw.Interval)
+DRAWS = 20_000
+
+
+def simulated(aggregate, d, sets, n=DRAWS):
+    """y of many simulated copies of the sets, (copies, sets, …)."""
+    torch.manual_seed(1)
+    z = d.sample((n,)).reshape(-1)
+    if isinstance(d, td.Poisson | td.NegativeBinomial | td.Categorical):
+        z = z.long()
+    many = sets.take(np.tile(np.arange(len(sets)), n)).over(np.arange(n * len(sets.indices)))
+    y = np.asarray(aggregate.apply(z, many, np.random.default_rng(2)), float)
+    return y.reshape(n, len(sets), *y.shape[1:])
+
+
+@pytest.mark.parametrize(
+    ("aggregate", "family"), [t[1:] for t in trials()], ids=[t[0] for t in trials()]
+)
+def test_expected_aggregate(aggregate, family):
+    sets = make_sets(aggregate, sizes=(3, 2, 3))
+    d, _ = example(family, len(sets.indices), seed=3)
+    inner = getattr(aggregate, "aggregate", aggregate)
+    if isinstance(inner, REFUSED):
+        with pytest.raises(TypeError, match="has no single y to expect: ask for"):
+            expected_aggregate(aggregate, d, sets)
+        return
+    found = expected_aggregate(aggregate, d, sets)
+    few = 2000 if isinstance(aggregate, sw.Custom) else DRAWS
+    y = simulated(aggregate, d, sets, few)
+    assert found.shape == y.shape[1:]
+    classes = family == "categorical"
+    named = isinstance(inner, sw.Choice | sw.Coarse) or (
+        classes and isinstance(inner, sw.Direct | sw.PrimaryInstance)
+    )
+    if isinstance(inner, sw.Fold) and max(inner.output) > 1:
+        named = True
+    if named:
+        for i in range(len(sets)):
+            values, counts = np.unique(y[:, i], return_counts=True)
+            share = counts[values == found[i]].sum() / len(y)
+            assert share >= counts.max() / len(y) - 0.02
+    elif family == "cauchy" and not isinstance(inner, sw.Rank):
+        np.testing.assert_allclose(found, np.median(y, 0), atol=0.3, rtol=0.2)
+    else:
+        exact = aggregate.linear(sets) is not None or classes or isinstance(inner, sw.Rank)
+        draws = few if exact else 1000
+        error = y.std(0) * np.sqrt(1 / few + 1 / draws) + 1e-3
+        assert (np.abs(found - y.mean(0)) < 5 * error).all()
+
+
+def test_expected_of_two_classes_has_two_columns():
+    d = td.Categorical(probs=torch.tensor([[0.9, 0.1], [0.5, 0.5], [0.2, 0.8]]).double())
+    sets = sw.Sets([[0, 1], [2]])
+    for aggregate, want in (
+        (sw.Counts(), [(1.4, 0.6), (0.2, 0.8)]),
+        (sw.Proportions(), [(0.7, 0.3), (0.2, 0.8)]),
+        (sw.Presence(), [(0.95, 0.55), (0.2, 0.8)]),
+    ):
+        np.testing.assert_allclose(expected_aggregate(aggregate, d, sets), want)
+    np.testing.assert_allclose(expected_aggregate(sw.AnyPositive(), d, sets), [0.55, 0.8])
+    one = sw.Sets([[0], [1], [2]])
+    assert expected_aggregate(sw.Direct(), d, one).tolist()[::2] == [0, 1]
+    noisy = expected_aggregate(sw.Noisy(sw.Direct(), normal=0.1), d, one)
+    np.testing.assert_allclose(noisy, [0.1, 0.5, 0.8])
+
+
+def test_expected_is_repeatable_and_leaves_the_global_seed_alone():
+    d, _ = example("gumbel", 4)
+    sets = sw.Sets([[0, 1], [2, 3]])
+    torch.manual_seed(5)
+    state = torch.random.get_rng_state()
+    first = expected_aggregate(sw.Max(), d, sets)
+    assert torch.equal(state, torch.random.get_rng_state())
+    assert (expected_aggregate(sw.Max(), d, sets) == first).all()
+
+
+def test_expected_wrong_size_and_wrong_targets():
+    d = td.Normal(torch.zeros(3), torch.ones(3))
+    with pytest.raises(ValueError, match=r"about sets of 2 member\(s\), but set 0 has 3"):
+        expected_aggregate(sw.Rank(), d, sw.Sets([[0, 1, 2]]))
+    with pytest.raises(TypeError, match="no likelihood rule is known"):
+        expected_aggregate(sw.Similarity(), d, sw.Sets([[0, 1]]))
+    assert (
+        expected_aggregate(sw.Mean(), td.Normal(torch.zeros(0), torch.ones(0)), sw.Sets([])).size
+        == 0
+    )

@@ -1,0 +1,38 @@
+"""What the labels can tell in principle: given enough sets, drawn at random from the rows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from setwise.distributions import Categorical, Family
+from setwise.identifiability.classes import identify_classes
+from setwise.identifiability.facts import Identifiability
+from setwise.identifiability.numbers import identify_numbers
+from setwise.observations import Observations
+
+__all__ = ["identify"]
+
+
+def identify(family: Family, observations: Sequence[Observations]) -> Identifiability:
+    """How far these observations, all together, tell the distributions of the rows.
+
+    What one kind of observations leaves open another may tell: only what none of them notices is
+    left open by all.
+
+    >>> import setwise as sw
+    >>> ranks = sw.Observations(sw.Rank(), [[0, 1], [1, 2]], [1, 0])
+    >>> identify(sw.Normal(scale=1.0), [ranks])
+    'up to a shift'
+    >>> identify(sw.Normal(scale="shared"), [ranks])
+    'up to an affine map'
+    >>> identify(sw.Normal(), [ranks, sw.Observations(sw.Direct(), [[0]], [1.5])])
+    'exactly'
+
+    Zhang et al., "Learning from aggregate observations", NeurIPS 2020: propositions 6 to 8.
+    """
+    some = [o for o in observations if len(o)]
+    if not some:
+        raise ValueError("there are no sets whose labels could tell anything; give at least one")
+    if isinstance(family, Categorical):
+        return identify_classes(family.n_classes, some)
+    return identify_numbers(family, some)

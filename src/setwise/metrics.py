@@ -1,0 +1,181 @@
+"""Metrics that do not count what set labels cannot tell, and scorers for scikit-learn.
+
+Every metric takes the true targets z of some rows first and the predictions for them second. The
+scorers take (estimator, X, z), as scikit-learn's `scoring=` asks: z are individual labels.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from scipy.stats import kendalltau
+from sklearn.metrics import make_scorer
+
+__all__ = [
+    "affine_mse",
+    "affine_mse_scorer",
+    "concordance",
+    "concordance_scorer",
+    "error_variance",
+    "error_variance_scorer",
+    "mean_squared_error",
+    "mean_squared_error_scorer",
+    "permutation_accuracy",
+    "permutation_accuracy_scorer",
+    "set_log_likelihood",
+]
+
+Floats = NDArray[np.float64]
+
+
+def permutation_accuracy(z: Any, predicted: Any, n_classes: int | None = None) -> float:
+    """The share of rows whose class is right after the best renaming of the predicted classes.
+
+    max over one-to-one maps π of (1/n) Σ [π(predictedᵢ) = zᵢ], by the Hungarian method. Classes are
+    numbers or any other labels; `n_classes`, where given, checks that they are 0 to n_classes − 1.
+
+    >>> permutation_accuracy([0, 0, 1, 2], [2, 2, 0, 0])
+    0.75
+    """
+    true, guess = _column(z, "z"), _column(predicted, "predicted")
+    _check_lengths(true, guess, 1)
+    if n_classes is not None:
+        for values, name in ((true, "z"), (guess, "predicted")):
+            known = np.isin(values, np.arange(n_classes))
+            if not known.all():
+                at = int((~known).argmax())
+                raise ValueError(
+                    f"{name} has {values[at]!r} at row {at}: of {n_classes} classes the numbers "
+                    f"are 0 to {n_classes - 1}"
+                )
+    _, rows = np.unique(true, return_inverse=True)
+    _, columns = np.unique(guess, return_inverse=True)
+    table = np.zeros((rows.max() + 1, columns.max() + 1))
+    np.add.at(table, (rows, columns), 1)
+    return float(table[linear_sum_assignment(table, maximize=True)].sum() / len(true))
+
+
+def mean_squared_error(z: Any, predicted: Any) -> float:
+    """The mean squared error, (1/n) Σ (zᵢ − predictedᵢ)².
+
+    >>> mean_squared_error([1.0, 2.0], [2.0, 4.0])
+    2.5
+    """
+    true, guess = _pair(z, predicted, 1)
+    return float(np.mean((true - guess) ** 2))
+
+
+def error_variance(z: Any, predicted: Any) -> float:
+    """The mean squared error after the best shift: the variance of zᵢ − predictedᵢ.
+
+    min over b of (1/n) Σ (zᵢ − predictedᵢ − b)². It is the metric for what is known up to a shift,
+    as from ranks with a given scale or from differences.
+
+    >>> error_variance([1.0, 2.0, 3.0], [11.0, 12.0, 13.0])
+    0.0
+    """
+    true, guess = _pair(z, predicted, 2)
+    return float(np.var(true - guess))
+
+
+def affine_mse(z: Any, predicted: Any) -> float:
+    """The mean squared error after the best rising straight line.
+
+    min over a ≥ 0 and b of (1/n) Σ (zᵢ − a·predictedᵢ − b)², which is var(z)·(1 − max(r, 0)²) with
+    the correlation r. It is the metric for what is known up to an affine map, as from ranks.
+
+    >>> affine_mse([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
+    0.0
+    """
+    true, guess = _pair(z, predicted, 2)
+    true, guess = true - true.mean(), guess - guess.mean()
+    square = float(guess @ guess)
+    slope = max(float(true @ guess) / square, 0.0) if square > 0 else 0.0
+    return float(np.mean((true - slope * guess) ** 2))
+
+
+def concordance(z: Any, predicted: Any) -> float:
+    """The share of pairs that the predictions order as the targets do; 1/2 is chance.
+
+    (Σ [the pair is ordered right] + ½ Σ [the predictions tie]) over the pairs with different
+    targets: (1 + D)/2 with Somers' D, found from Kendall's τ in O(n log n).
+
+    >>> concordance([1.0, 2.0, 3.0], [5.0, 9.0, 7.0]).__round__(4)
+    0.6667
+    """
+    true, guess = _pair(z, predicted, 2)
+
+    def untied(values: Floats) -> float:
+        _, counts = np.unique(values, return_counts=True)
+        n = len(values)
+        return n * (n - 1) / 2 - float((counts * (counts - 1) / 2).sum())
+
+    pairs, told = untied(true), untied(guess)
+    if pairs == 0:
+        raise ValueError("all targets z are equal: there is no order to get right")
+    if told == 0:
+        return 0.5
+    tau = float(kendalltau(true, guess, variant="b").statistic)
+    return 0.5 + 0.5 * tau * float(np.sqrt(told / pairs))
+
+
+def set_log_likelihood(estimator: Any, X: Any, observations: Any) -> float:
+    """The mean log-likelihood per set of held-out observations: no individual label is needed.
+
+    (Σ weight · log p(y)) / Σ weight, which is the estimator's own `score`. Larger is better.
+
+    >>> import setwise as sw
+    >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
+    >>> means = sw.Observations(sw.Mean(), [[0, 1], [1, 2], [2, 3]], [0.6, 1.4, 2.6])
+    >>> model = sw.AggregateRegressor(learner="linear", verbose=0).fit(X, means)
+    >>> set_log_likelihood(model, X, means) > -1
+    True
+    """
+    if not hasattr(estimator, "score"):
+        raise TypeError(
+            f"a fitted AggregateRegressor or AggregateClassifier is expected, got {estimator!r}"
+        )
+    return float(estimator.score(X, observations))
+
+
+permutation_accuracy_scorer = make_scorer(permutation_accuracy)
+mean_squared_error_scorer = make_scorer(mean_squared_error, greater_is_better=False)
+error_variance_scorer = make_scorer(error_variance, greater_is_better=False)
+affine_mse_scorer = make_scorer(affine_mse, greater_is_better=False)
+concordance_scorer = make_scorer(concordance)
+
+
+def _column(values: Any, name: str) -> NDArray[Any]:
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"{name} must be one value per row, got an array of shape {array.shape}")
+    return array
+
+
+def _check_lengths(true: NDArray[Any], guess: NDArray[Any], least: int) -> None:
+    if len(true) != len(guess):
+        raise ValueError(f"z has {len(true)} rows, but predicted has {len(guess)}: give both each")
+    if len(true) < least:
+        raise ValueError(f"at least {least} row(s) are needed, got {len(true)}")
+
+
+def _pair(z: Any, predicted: Any, least: int) -> tuple[Floats, Floats]:
+    """Both as finite floats of one length."""
+    out = []
+    for values, name in ((z, "z"), (predicted, "predicted")):
+        try:
+            array = _column(values, name).astype(np.float64)
+        except (TypeError, ValueError) as error:
+            raise ValueError(f"{name} must be numbers, one per row: {error}") from error
+        bad = ~np.isfinite(array)
+        if bad.any():
+            at = int(bad.argmax())
+            raise ValueError(f"{name} is {array[at]} at row {at}: finite numbers are needed")
+        out.append(array)
+    _check_lengths(out[0], out[1], least)
+    return out[0], out[1]

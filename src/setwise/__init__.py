@@ -6,7 +6,7 @@
 tensor([0.9214, 0.0023])
 """
 
-from setwise import distributions
+from setwise import checks, datasets, distributions, metrics, model_selection
 from setwise.aggregates import (
     AnyPositive,
     Choice,
@@ -46,15 +46,22 @@ from setwise.distributions import (
     Poisson,
     StudentT,
 )
+from setwise.estimators import AggregateClassifier, AggregateRegressor
+from setwise.learners import EM, CatBoost, LightGBM, Linear, Network, XGBoost
 from setwise.likelihood import Aggregate, likelihood, log_likelihood
 from setwise.observations import Observations
+from setwise.persistence import load
 from setwise.sets import Sets
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "EM",
     "Aggregate",
+    "AggregateClassifier",
+    "AggregateRegressor",
     "AnyPositive",
+    "CatBoost",
     "Categorical",
     "Cauchy",
     "Choice",
@@ -69,12 +76,15 @@ __all__ = [
     "Gumbel",
     "Interval",
     "Laplace",
+    "LightGBM",
+    "Linear",
     "Logistic",
     "Max",
     "Mean",
     "Median",
     "Min",
     "NegativeBinomial",
+    "Network",
     "Noisy",
     "Normal",
     "Observations",
@@ -91,7 +101,13 @@ __all__ = [
     "Sum",
     "Triplet",
     "Uncoupled",
+    "XGBoost",
+    "checks",
+    "datasets",
     "distributions",
     "likelihood",
+    "load",
     "log_likelihood",
+    "metrics",
+    "model_selection",
 ]

@@ -1,0 +1,396 @@
+"""Whether an aggregate does what it says: its likelihood is that of what it observes."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.distributions import Distribution
+
+from setwise.checks.examples import context, default_families, example_raw, require, simulate
+from setwise.distributions import Categorical, Discrete, Family, log_density
+from setwise.likelihood import Aggregate, find_rule, log_likelihood
+from setwise.observations import Observations
+from setwise.sets import Sets
+
+__all__ = ["check_aggregate"]
+
+Floats = NDArray[np.float64]
+FEW = 40  # sets on which derivatives and the like are checked
+SCORES = 500  # sets over which derivatives are averaged
+NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
+
+
+def check_aggregate(
+    aggregate: Aggregate,
+    families: Iterable[str | Family] | None = None,
+    *,
+    sizes: Sequence[int] | None = None,
+    n_classes: int = 3,
+    n_samples: int = 2000,
+    seed: int = 0,
+) -> None:
+    """Checks an aggregate and its likelihood rules; raises AssertionError where one is wrong.
+
+    For each family (None: all that have a rule) and each set size (None: its own, or 1, 2 and 3; a
+    size that the aggregate refuses with a ValueError is left out) `n_samples` observations are
+    simulated with `observe`, and
+
+    * the likelihood of each is possible, and agrees with how often it was observed; for continuous
+      y, the density integrated between deciles does; probabilities add up to one; for several
+      numbers per set, the derivative of log p is zero on average;
+    * for classes and an aggregate without chance, probabilities are those of full enumeration;
+    * derivatives are finite and agree with differences; single precision agrees with double
+      (rules that are registered with `exact=False` are only asked for roughly the same);
+    * what the class says of itself holds: `symmetric`, `identity_at_one`, `linear`;
+    * ragged sets give what each set gives alone; a y of wrong length, NaN or text is refused.
+
+    >>> import setwise as sw
+    >>> check_aggregate(sw.Similarity())
+    """
+    require(isinstance(aggregate, Aggregate), f"{aggregate!r} is not an Aggregate (an instance)")
+    listed = default_families(aggregate, families, n_classes)
+    name = type(aggregate).__name__
+    require(listed, f"{name} has no likelihood rule: register one with @setwise.likelihood")
+    wanted = sizes or ((aggregate.size,) if aggregate.size is not None else (1, 2, 3))
+    refused = {}
+    for family in listed:
+        taken = []
+        for size in wanted:
+            try:
+                sample = _Sample.draw(aggregate, family, size, n_samples, seed)
+            except (TypeError, ValueError) as error:  # some need larger sets, or odd ones
+                refused[type(family).__name__] = f"sets of {size}: {error}"
+                continue
+            taken.append(size)
+            with context(f"{aggregate!r} of {family!r}, sets of {size}"):
+                for check in CHECKS:
+                    check(sample)
+        if taken:
+            refused.pop(type(family).__name__, None)
+            with context(f"{aggregate!r} of {family!r}"):
+                _check_ragged(aggregate, family, taken, seed)
+    most = 0 if families is not None else len(listed) - 1
+    said = "; ".join(f"{who}, {why}" for who, why in refused.items())
+    require(len(refused) <= most, f"{aggregate!r} takes no targets of {said}")
+    _check_set_size(aggregate)
+
+
+@dataclass
+class _Sample:
+    """Simulated observations of sets of `size` members, which are rows 0, …, size − 1."""
+
+    aggregate: Aggregate
+    family: Family
+    size: int
+    seed: int
+    raw: Tensor
+    shared: Tensor
+    z: Tensor  # (n, size)
+    observed: Observations
+    members: NDArray[np.int64]  # (n, size): which row stands where
+    log_p: Tensor  # of the first few
+
+    @classmethod
+    def draw(cls, aggregate: Aggregate, family: Family, size: int, n: int, seed: int) -> _Sample:
+        raw, shared = example_raw(family, size, seed)
+        d = family(raw, shared)
+        z = simulate(family, d, n, seed)
+        table = Sets(np.arange(n * size).reshape(n, size))
+        observed = aggregate.observe(z.reshape(-1), table, seed=seed)
+        members = (observed.sets.indices % size).reshape(n, size)
+        y = None if observed.y is None else observed.y[:FEW]
+        log_p = log_likelihood(aggregate, d, members[:FEW], y)
+        return cls(aggregate, family, size, seed, raw, shared, z, observed, members, log_p)
+
+    @property
+    def n(self) -> int:
+        return len(self.members)
+
+    @property
+    def exact(self) -> bool:
+        return find_rule(type(self.aggregate), self.family.distribution).exact
+
+    @property
+    def distribution(self) -> Distribution:
+        return self.family(self.raw, self.shared)
+
+    def few(self) -> tuple[NDArray[np.int64], Any]:
+        y = self.observed.y
+        return self.members[:FEW], None if y is None else y[:FEW]
+
+    def log_likelihood(self, which: Any) -> Tensor:
+        """log p of the observations of these numbers."""
+        y = None if self.observed.y is None else self.observed.y[which]
+        return log_likelihood(self.aggregate, self.distribution, self.members[which], y)
+
+    def outcomes(self) -> Floats:
+        """What was observed, one line per set."""
+        y = self.observed.y
+        parts = [self.members] if y is None else [self.members, y.reshape(self.n, -1)]
+        return np.concatenate(parts, axis=1).astype(np.float64)
+
+
+def _check_values(s: _Sample) -> None:
+    shape = tuple(s.log_p.shape)
+    require(shape == (min(s.n, FEW),), f"the rule gave shape {shape} for {min(s.n, FEW)} sets")
+    require(s.log_p.dtype == torch.float64, f"float64 parameters gave {s.log_p.dtype}")
+    _check_possible(s, np.arange(len(s.log_p)), s.log_p)
+
+
+def _check_possible(s: _Sample, which: NDArray[np.int64], log_p: Tensor) -> None:
+    bad = ~log_p.isfinite()
+    if bad.any():
+        at = int(which[int(bad.nonzero()[0, 0])])
+        y = None if s.observed.y is None else np.asarray(s.observed.y[at]).tolist()
+        raise AssertionError(
+            f"y = {y} was observed of z = {s.z[at].tolist()}, but has log-likelihood "
+            f"{float(log_p[bad][0])}"
+        )
+
+
+# ---- probabilities
+
+
+def _check_frequencies(s: _Sample) -> None:
+    found, first, count = np.unique(s.outcomes(), axis=0, return_index=True, return_counts=True)
+    if len(found) <= s.n / 2:
+        log_p = s.log_likelihood(first)
+        _check_possible(s, first, log_p)
+        _check_discrete(s, log_p.exp().numpy(), count, first)
+    elif s.observed.y is not None and s.observed.y.ndim == 1:
+        _check_density(s, s.observed.y)
+    else:
+        _check_score(s)
+
+
+def _slack(s: _Sample) -> float:
+    """How far a probability may be off; Monte Carlo rules say that they are not exact."""
+    return 1e-6 if s.exact else 0.05
+
+
+def _check_discrete(s: _Sample, p: Floats, count: NDArray[np.int64], first: Any) -> None:
+    share = count / s.n
+    off = np.abs(share - p) - (5 * np.sqrt(p * np.abs(1 - p) / s.n) + 3 / s.n + _slack(s) * p)
+    if off.max() > 0:
+        at = int(off.argmax())
+        what = s.outcomes()[first[at]][s.size :].tolist() or s.members[first[at]].tolist()
+        raise AssertionError(
+            f"{what} was observed in {share[at]:.2%} of {s.n} simulations, but its likelihood is "
+            f"{p[at]:.4g}"
+        )
+    single = int((count == 1).sum())
+    unseen = (single + 5 * math.sqrt(single) + 10) / s.n  # the mass of what was not observed
+    require(
+        1 - unseen - _slack(s) <= p.sum() <= 1 + _slack(s),
+        f"the probabilities of {len(p)} outcomes add up to {p.sum():.8g}, not to one",
+    )
+    n_classes = len(s.family.outputs) if isinstance(s.family, Categorical) else None
+    try:
+        listed = s.aggregate.outcomes(s.size, n_classes, issubclass(s.family.kind, Discrete))
+    except TypeError:
+        listed = ()
+    if len(listed):
+        total = _at(s, np.array(listed, dtype=np.float64)).exp().sum()
+        require(
+            abs(float(total) - 1) < _slack(s) + 1e-6,
+            f"the probabilities of its outcomes {list(listed)} add up to {float(total):.8g}",
+        )
+    if n_classes is not None and n_classes**s.size <= 1000:
+        _check_enumeration(s, n_classes)
+
+
+def _at(s: _Sample, y: Any) -> Tensor:
+    """log p of these y for the same set."""
+    return log_likelihood(s.aggregate, s.distribution, np.tile(s.members[:1], (len(y), 1)), y)
+
+
+def _check_enumeration(s: _Sample, n_classes: int) -> None:
+    """All tuples of classes, where the observation does not depend on chance."""
+    z = np.array(list(itertools.product(range(n_classes), repeat=s.size)))
+    table = Sets(np.arange(z.size).reshape(z.shape))
+    seen = [s.aggregate.observe(z.ravel(), table, seed=seed) for seed in range(3)]
+    y = seen[0].y
+    if y is None or any(not np.array_equal(o.y, y) for o in seen):  # type: ignore[arg-type]
+        return
+    log_p = s.distribution.log_prob(torch.from_numpy(z)).sum(1)
+    values, number = np.unique(y.reshape(len(y), -1), axis=0, return_inverse=True)
+    truth = np.bincount(number.ravel(), log_p.exp().numpy(), minlength=len(values))
+    found = _at(s, values.reshape(len(values), *y.shape[1:])).exp().numpy()
+    off = np.abs(found - truth)
+    require(
+        off.max() < 1e-7,
+        f"P(y = {values[off.argmax()].tolist()}) is {truth[off.argmax()]:.8g} by enumeration, but "
+        f"the rule gives {found[off.argmax()]:.8g}",
+    )
+
+
+def _check_density(s: _Sample, y: Floats) -> None:
+    """The integral of the density between deciles, and the share of observations there."""
+    edges = np.unique(np.quantile(y, np.linspace(0.05, 0.95, 10)))
+    middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
+    points = middle[:, None] + half[:, None] * NODES
+    density = _at(s, points.ravel()).exp().numpy().reshape(points.shape)
+    found = (density * WEIGHTS).sum(1) * half
+    share = np.histogram(y, edges)[0] / s.n
+    off = np.abs(found - share) - 5 * np.sqrt(share * (1 - share) / s.n) - 0.002 - 0.5 * _slack(s)
+    at = int(off.argmax())
+    require(
+        off[at] <= 0,
+        f"{share[at]:.2%} of {s.n} simulated y lie from {edges[at]:.4g} to {edges[at + 1]:.4g}, "
+        f"but the integral of the likelihood is {found[at]:.4g}",
+    )
+
+
+def _check_score(s: _Sample) -> None:
+    """Where p is the density of what is observed, ∂ log p/∂θ is zero on average."""
+    n = min(s.n, SCORES)
+    raw = s.raw.repeat(n, 1).requires_grad_()  # every set has its own rows
+    rows = s.members[:n] + s.size * np.arange(n)[:, None]
+    y = None if s.observed.y is None else s.observed.y[:n]
+    log_p = log_likelihood(s.aggregate, s.family(raw, s.shared), rows, y)
+    _check_possible(s, np.arange(n), log_p)
+    (slope,) = torch.autograd.grad(log_p.sum(), raw)
+    each = slope.reshape(n, -1)
+    error = each.std(0) / math.sqrt(n)
+    off = each.mean(0).abs() - 5 * error - 1e-9 - _slack(s)
+    at = int(off.argmax())
+    require(
+        off[at] <= 0,
+        f"over {n} simulations the mean derivative of log p in raw parameter {at} is "
+        f"{float(each.mean(0)[at]):.4g} ± {float(error[at]):.2g}, but should be zero: the "
+        f"likelihood is not that of what is observed",
+    )
+
+
+# ---- numbers
+
+
+def _check_derivatives(s: _Sample) -> None:
+    members, y = s.few()
+    leaves = [s.raw.clone().requires_grad_(), s.shared.clone().requires_grad_()]
+
+    def value(raw: Tensor, shared: Tensor) -> Tensor:
+        return log_likelihood(s.aggregate, s.family(raw, shared), members, y).sum()
+
+    total = value(*leaves)
+    found: Any = (None, None)
+    if total.requires_grad:  # otherwise log p is a constant
+        found = torch.autograd.grad(total, leaves, allow_unused=True)
+    slopes = [torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True)]
+    require(all(bool(g.isfinite().all()) for g in slopes), f"the gradient is not finite: {slopes}")
+    rng = np.random.default_rng(s.seed)
+    way = [torch.from_numpy(rng.normal(size=tuple(x.shape))) for x in leaves]
+    pairs = list(zip(leaves, way, strict=True))
+    with torch.no_grad():
+        ends = [value(*(x + step * w for x, w in pairs)) for step in (1e-5, -1e-5)]
+    difference = float(ends[0] - ends[1]) / 2e-5
+    slope = float(sum((g * w).sum() for g, w in zip(slopes, way, strict=True)))
+    require(
+        abs(slope - difference) < 1e-3 * (1 + abs(difference)) or not s.exact,
+        f"the gradient gives a slope of {slope:.8g}, differences give {difference:.8g}",
+    )
+
+
+def _check_single_precision(s: _Sample) -> None:
+    members, y = s.few()
+    found = log_likelihood(s.aggregate, s.family(s.raw.float(), s.shared.float()), members, y)
+    require(found.dtype == torch.float32, f"float32 parameters gave {found.dtype}")
+    wanted = s.log_p[:FEW]
+    off = ((found.double() - wanted).abs() / (1 + wanted.abs())).max()
+    least = 1e-3 if s.exact else 0.5
+    require(off < least, f"float32 is off by a relative {float(off):.2g}")
+
+
+# ---- claims and refusals
+
+
+def _check_claims(s: _Sample) -> None:
+    members, y = s.few()
+    if s.aggregate.symmetric:
+        turned = log_likelihood(s.aggregate, s.distribution, members[:, ::-1].copy(), y)
+        off = (turned - s.log_p[:FEW]).abs().max()
+        require(off < 1e-7, f"`symmetric` is true, but another order changes log p by {off:.3g}")
+    if s.aggregate.identity_at_one and s.size == 1:
+        own = log_density(s.distribution, torch.as_tensor(y, dtype=torch.float64))
+        off = (own - s.log_p).abs().max()
+        require(off < 1e-7, f"`identity_at_one` is true, but log p is off the density by {off:.3g}")
+    linear = s.aggregate.linear(s.observed.sets)
+    if linear is not None and linear[1] == 0:
+        total = (linear[0].reshape(s.n, s.size) * s.z.double().numpy()).sum(1)
+        off = np.abs(total - s.observed.y).max()
+        require(off < 1e-9, f"`linear` gives Σ a·z that is off the observed y by {off:.3g}")
+
+
+def _check_refusals(s: _Sample) -> None:
+    members, y = s.few()
+    sets = Sets(members)
+    again = s.aggregate.check(sets, y)
+    same = again is None if y is None else np.array_equal(np.asarray(again), y, equal_nan=True)
+    require(same, "`check` changes a y that it has checked before")
+    if y is None:
+        bad: dict[str, Any] = {"numbers where None is expected": np.zeros(len(sets))}
+    else:
+        missing = np.array(y, dtype=np.float64)
+        missing[0] = np.nan
+        bad = {
+            "None": None,
+            "too few entries": y[:-1],
+            "NaN": missing,
+            "text": ["?"] * len(sets),
+        }
+    for what, value in bad.items():
+        try:
+            s.aggregate.check(sets, value)
+        except (TypeError, ValueError):
+            continue
+        raise AssertionError(f"`check` accepts a y of {what}: raise a ValueError that says why not")
+
+
+def _check_ragged(aggregate: Aggregate, family: Family, sizes: list[int], seed: int) -> None:
+    """Sets of several sizes at once, over shared rows, against each of them alone."""
+    if len(set(sizes)) < 2:
+        return
+    n = max(sizes) + 2
+    d = family(*example_raw(family, n, seed))
+    rng = np.random.default_rng(seed)
+    sets = Sets([rng.choice(n, size, replace=False).tolist() for size in [*sizes, *sizes[::-1]]])
+    o = aggregate.observe(simulate(family, d, 1, seed)[0], sets, seed=seed)
+    together = log_likelihood(aggregate, d, o.sets, o.y)
+    least = 1e-7 if find_rule(type(aggregate), family.distribution).exact else 0.5
+    for i in range(len(sets)):
+        one = o.take([i])
+        alone = log_likelihood(aggregate, d, one.sets, one.y)[0]
+        require(
+            abs(float(alone - together[i])) < least,
+            f"a set of {sets.sizes[i]} alone has log p {float(alone):.8g}, among sets of other "
+            f"sizes {float(together[i]):.8g}",
+        )
+
+
+def _check_set_size(aggregate: Aggregate) -> None:
+    if aggregate.size is None:
+        return
+    sets = Sets([list(range(aggregate.size + 1))])
+    try:
+        aggregate.check(sets, np.zeros(1))
+    except (TypeError, ValueError):
+        return
+    raise AssertionError(f"{aggregate!r} has `size` {aggregate.size} but accepts larger sets")
+
+
+CHECKS = (
+    _check_values,
+    _check_frequencies,
+    _check_derivatives,
+    _check_single_precision,
+    _check_claims,
+    _check_refusals,
+)

@@ -1,0 +1,220 @@
+"""Scores of held-out sets, and a search for the parameters that make them best."""
+
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import joblib
+import numpy as np
+from sklearn.base import clone
+from sklearn.utils import check_random_state
+
+from setwise.learners import resolve
+from setwise.model_selection.folds import SetKFold, listed
+from setwise.observations import Observations
+
+__all__ = ["SearchResult", "cross_validate", "search"]
+
+
+def cross_validate(
+    est: Any,
+    X: Any,
+    observations: Observations | Sequence[Observations],
+    cv: int | SetKFold | Iterable[tuple[Any, Any]] = 5,
+    *,
+    fit_params: dict[str, Any] | None = None,
+    return_train_score: bool = False,
+    return_estimator: bool = False,
+    n_jobs: int | None = None,
+) -> dict[str, Any]:
+    """Scores an estimator on held-out sets: the mean log-likelihood per set, larger is better.
+
+    `cv` is a number of folds, a `SetKFold`, or pairs (train, test) of observations. The estimator
+    is copied for each fold; it may also be a Pipeline that ends in one of ours.
+
+    Returns:
+        A dict of arrays with one entry per fold: `test_score`, `fit_time`, `score_time` (seconds),
+        `n_train`, `n_test` (sets), where asked for `train_score`, and a list `estimator`.
+    """
+    folds = _folds(cv, X, observations)
+    job = joblib.delayed(_fit_and_score)
+    found = joblib.Parallel(n_jobs=n_jobs)(
+        job(clone(est), X, train, test, fit_params or {}, return_train_score)
+        for train, test in folds
+    )
+    names = [name for name in found[0] if name != "estimator" or return_estimator]
+    table: dict[str, Any] = {name: [one[name] for one in found] for name in names}
+    return {name: v if name == "estimator" else np.array(v) for name, v in table.items()}
+
+
+def _folds(cv: Any, X: Any, observations: Any) -> list[tuple[Any, Any]]:
+    if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
+        cv = SetKFold(int(cv), random_state=0)
+    folds = list(cv.split(X, observations)) if hasattr(cv, "split") else [tuple(f) for f in cv]
+    if not folds or any(len(fold) != 2 for fold in folds):
+        raise ValueError("cv is a number, a SetKFold, or pairs (train, test) of observations")
+    return folds
+
+
+def _fit_and_score(
+    est: Any, X: Any, train: Any, test: Any, fit_params: dict[str, Any], train_score: bool
+) -> dict[str, Any]:
+    begin = time.perf_counter()
+    est.fit(X, train, **fit_params)
+    fitted = time.perf_counter()
+    out = {"test_score": est.score(X, test), "fit_time": fitted - begin}
+    out["score_time"] = time.perf_counter() - fitted
+    out |= {"n_train": sum(map(len, listed(train))), "n_test": sum(map(len, listed(test)))}
+    if train_score:
+        out["train_score"] = est.score(X, train)
+    return {**out, "estimator": est}
+
+
+# ---- search
+
+
+@dataclass(frozen=True, repr=False)
+class SearchResult:
+    """What a search found.
+
+    Attributes:
+        best_params_: The parameters of the best trial.
+        best_score_: Its mean log-likelihood per held-out set.
+        best_estimator_: The estimator with these parameters, fitted to all sets (None with
+            `refit=False`).
+        trials_: One dict per trial: its number, parameters, score (None where it failed), its
+            spread over the folds, seconds, and the error where there was one. `pandas.DataFrame`
+            makes a table of them.
+        study_: Optuna's own record.
+    """
+
+    best_params_: dict[str, Any]
+    best_score_: float
+    best_estimator_: Any
+    trials_: list[dict[str, Any]]
+    study_: Any
+
+    def __repr__(self) -> str:
+        n = len(self.trials_)
+        return f"SearchResult({self.best_score_:.6g}, best of {n} trials: {self.best_params_})"
+
+
+def search(
+    est: Any,
+    X: Any,
+    observations: Observations | Sequence[Observations],
+    space: dict[str, Any],
+    n_trials: int = 30,
+    *,
+    cv: int | SetKFold | Iterable[tuple[Any, Any]] = 5,
+    timeout: float | None = None,
+    random_state: Any = None,
+    refit: bool = True,
+    n_jobs: int | None = None,
+) -> SearchResult:
+    """Looks for the parameters of largest likelihood of held-out sets, with Optuna.
+
+    `space` maps names of parameters, nested as in scikit-learn (`learner__num_leaves`), to a list
+    of choices, to (low, high), or to (low, high, "log"); two whole numbers mean whole numbers. The
+    folds are the same for all trials; `n_jobs` is how many of them run at once. After `timeout`
+    seconds no trial is begun. A trial that fails is noted in the result and does not end the
+    search, unless all fail.
+    """
+    try:
+        import optuna
+    except ImportError as error:
+        raise ImportError(
+            "search needs Optuna: install it with `pip install 'setwise[search]'`, or compare "
+            "candidates yourself with cross_validate"
+        ) from error
+    est = _with_learners(clone(est), space)
+    for name, spec in space.items():
+        _check_spec(name, spec)
+    _set(est, {name: spec[0] for name, spec in space.items()})  # the names exist
+    folds = _folds(cv, X, observations)
+    trials: list[dict[str, Any]] = []
+    errors: list[Exception] = []
+
+    def value(trial: Any) -> float:
+        params = {name: _suggest(trial, name, spec) for name, spec in space.items()}
+        trials.append({"number": trial.number, **params, "score": None})
+        begin = time.perf_counter()
+        try:
+            scores = cross_validate(_set(est, params), X, observations, folds, n_jobs=n_jobs)
+            score = float(scores["test_score"].mean())
+            if not np.isfinite(score):
+                raise ValueError(f"the held-out sets have a mean log-likelihood of {score}")
+        except Exception as error:
+            errors.append(error)
+            trials[-1]["error"] = f"{type(error).__name__}: {error}"
+            raise optuna.TrialPruned from error
+        finally:
+            trials[-1]["seconds"] = time.perf_counter() - begin
+        trials[-1] |= {"score": score, "std": float(scores["test_score"].std())}
+        return score
+
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        study = optuna.create_study(
+            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed)
+        )
+        study.optimize(value, n_trials=n_trials, timeout=timeout)
+    finally:
+        optuna.logging.set_verbosity(level)
+    done = [trial for trial in trials if trial["score"] is not None]
+    if not done:
+        last = errors[-1] if errors else "there was no time for any"
+        raise RuntimeError(f"all {len(trials)} trials failed, the last one: {last}")
+    if errors:
+        warnings.warn(
+            f"{len(errors)} of {len(trials)} trials failed, the last one: {errors[-1]}",
+            UserWarning,
+            stacklevel=2,
+        )
+    best = max(done, key=lambda trial: trial["score"])
+    params = {name: best[name] for name in space}
+    winner = _set(est, params).fit(X, observations) if refit else None
+    return SearchResult(params, best["score"], winner, trials, study)
+
+
+def _with_learners(est: Any, space: dict[str, Any]) -> Any:
+    """The estimator with a learner in place of a mere name, where the space asks for its parts."""
+    for name in space:
+        owner = name.rpartition("__")[0]
+        if owner and isinstance(found := est.get_params().get(owner), str):
+            est.set_params(**{owner: resolve(found)})
+    return est
+
+
+def _set(est: Any, params: dict[str, Any]) -> Any:
+    """A copy of the estimator with these parameters, which are copied too."""
+    return clone(est).set_params(**{name: clone(v, safe=False) for name, v in params.items()})
+
+
+def _check_spec(name: str, spec: Any) -> None:
+    if isinstance(spec, list) and spec:
+        return
+    if isinstance(spec, tuple) and (len(spec) == 2 or (len(spec) == 3 and spec[2] == "log")):
+        low, high = spec[:2]
+        numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (low, high))
+        if numbers and low < high and (len(spec) == 2 or low > 0):
+            return
+    raise ValueError(
+        f"space[{name!r}] must be a list of choices, (low, high) with low < high, or "
+        f'(low, high, "log") with 0 < low < high; got {spec!r}'
+    )
+
+
+def _suggest(trial: Any, name: str, spec: Any) -> Any:
+    if isinstance(spec, list):  # by number: choices may be anything, learners too
+        return spec[trial.suggest_categorical(name, range(len(spec)))]
+    low, high, log = spec[0], spec[1], len(spec) == 3
+    if isinstance(low, int) and isinstance(high, int):
+        return trial.suggest_int(name, low, high, log=log)
+    return trial.suggest_float(name, low, high, log=log)

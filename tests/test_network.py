@@ -118,6 +118,27 @@ def test_gradient_is_that_of_the_loss(family, observations):
         torch.testing.assert_close(at_shared, wanted[1])
 
 
+@pytest.mark.parametrize("weighted", [False, True])
+def test_gradient_from_the_posterior_of_the_classes(weighted, monkeypatch, rng):
+    """An aggregate that knows the posterior of its members' classes spares the differentiation."""
+
+    def posterior(self, logits, sets, y):
+        own = logits.reshape(len(sets), 2, -1)
+        others = torch.log1p(-own.exp())
+        joint = own + torch.where((y == 1)[:, None, None], own, others).flip(1)
+        each = joint.logsumexp(-1, keepdim=True)
+        return each[:, 0, 0], (joint - each).exp().flatten(0, 1)
+
+    pairs = sw.Similarity().observe(np.arange(40) % 3, sw.Sets.random(40, 60, 2, seed=3))
+    pairs.weight = rng.uniform(size=60) if weighted else None
+    objective = Objective(sw.Categorical(3), [pairs], 40)
+    raw = torch.from_numpy(rng.normal(size=(40, 3)))
+    wanted = gradient(objective, raw, raw.new_zeros(0))
+    monkeypatch.setattr(sw.Similarity, "class_posterior", posterior, raising=False)
+    for a, b in zip(gradient(objective, raw, raw.new_zeros(0)), wanted, strict=True):
+        torch.testing.assert_close(a, b)
+
+
 @pytest.mark.parametrize("clip", [None, 0.3])
 def test_weights_move_as_those_of_torch_do(clip):
     torch.manual_seed(0)
@@ -502,3 +523,19 @@ def test_any_table_as_numbers(monkeypatch):
     assert as_numbers(wide).shape == (100, network_numbers.COMPONENTS)
     tensor = torch.zeros(2, 3, 3)
     assert as_numbers(tensor) is tensor
+
+
+@pytest.mark.parametrize("aggregate", [sw.Similarity(), sw.Triplet()], ids=str)
+@pytest.mark.parametrize("spread", [1.0, 40.0])
+def test_posteriors_in_closed_form_are_the_gradient(aggregate, spread):
+    """r = p + ∂ log p(y)/∂ logit, also where classes are all but certain."""
+    rng = np.random.default_rng(0)
+    logits = torch.tensor(spread * rng.normal(size=(60 * aggregate.size, 4)), requires_grad=True)
+    sets = sw.Sets(np.arange(len(logits)).reshape(60, -1))
+    y = rng.integers(0, 2, 60).astype(float)
+    each = sw.log_likelihood(aggregate, torch.distributions.Categorical(logits=logits), sets, y)
+    (slope,) = torch.autograd.grad(each.sum(), logits)
+    normal = logits.detach().log_softmax(-1)
+    value, probs = aggregate.class_posterior(normal, sets, torch.from_numpy(y))
+    torch.testing.assert_close(value, each.detach())
+    torch.testing.assert_close(probs, normal.exp() + slope, atol=1e-9, rtol=1e-9)

@@ -251,11 +251,12 @@ def _guess(
 ) -> tuple[NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
     """Raw and shared numbers in the right region, and the unit in which each is to be varied."""
     found = [level for o in observations if (level := _level(o)) is not None]
-    mean, deviation = 0.0, 1.0
-    if found and not isinstance(family, Categorical):
-        weights = np.array([f[2] for f in found])
-        mean = float(np.average([f[0] for f in found], weights=weights))
-        deviation = float(np.average([f[1] for f in found], weights=weights))
+    if not found or isinstance(family, Categorical):
+        n, m = len(family.outputs), len(family.shared)
+        return np.zeros(n), np.zeros(m), np.ones(n + m)
+    weights = np.array([f[2] for f in found])
+    mean = float(np.average([f[0] for f in found], weights=weights))
+    deviation = float(np.average([f[1] for f in found], weights=weights))
     size = max(abs(mean), deviation)
     deviation = max(deviation, 1e-6 * size) or 1.0
     positive = max(mean, 1e-3 * size, 1e-12)

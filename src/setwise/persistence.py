@@ -383,7 +383,7 @@ def _known(name: Any, known: dict[str, Any], what: str) -> Any:
 def _estimators() -> dict[str, type[Any]]:
     """The estimators and what is derived from them, by name."""
     found: dict[str, type[Any]] = {}
-    todo: list[type[Any]] = [Saveable]
+    todo: list[type[Any]] = Saveable.__subclasses__()
     while todo:
         cls = todo.pop()
         todo.extend(cls.__subclasses__())

@@ -40,6 +40,18 @@ class Similarity(Aggregate):
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
         return label_values(self, sets, y, (0, 1))
 
+    def class_posterior(self, logits: Tensor, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
+        """log p(y), and the probability of each member's class once y is known.
+
+        `logits` are the members' normalised ones; a learner that needs no second derivative saves
+        the time of automatic differentiation.
+        """
+        own = logits.reshape(len(sets), 2, -1)
+        same = (y == 1)[:, None, None]
+        joint = own + torch.where(same, own, log_others(own)).flip(1)
+        each = logsumexp(joint, -1, keepdim=True)
+        return each[:, 0, 0], (joint - each).exp().flatten(0, 1)
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         return (0, 1)
 

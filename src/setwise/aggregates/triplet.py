@@ -69,6 +69,33 @@ class Triplet(Aggregate):
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
         return label_values(self, sets, y, self.outcomes(3, None, True))
 
+    def class_posterior(
+        self, logits: Tensor, sets: Sets, y: Tensor
+    ) -> tuple[Tensor, Tensor] | None:
+        """log p(y), and the probability of each member's class once y is known.
+
+        With two outcomes and the default distance; None otherwise.
+        """
+        if self.distance is not None or self.three_way:
+            return None
+        own = logits.reshape(len(sets), 3, -1)
+        (p, q, r), (not_p, not_q, not_r) = own.unbind(1), log_others(own).unbind(1)
+        pair = p + q
+        total = logsumexp(pair, -1, keepdim=True)  # z₁ = z₂
+        closer = y[:, None] == 1
+        first = pair + not_r
+        apart = logsumexp(p + not_q, -1, keepdim=True)  # z₁ ≠ z₂
+        joint = torch.stack(
+            [
+                torch.where(closer, first, p + logaddexp(not_q, q + r)),
+                torch.where(closer, first, q + logaddexp(not_p, p + r)),
+                r + torch.where(closer, log_others(pair - total) + total, logaddexp(apart, pair)),
+            ],
+            1,
+        )
+        each = logsumexp(joint[:, 0], -1)
+        return each, (joint - each[:, None, None]).exp().flatten(0, 1)
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         return (-1, 0, 1) if self.three_way else (0, 1)
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
@@ -58,11 +59,12 @@ def check_learner(
       the learner;
     * sets are no less likely than under the best constant prediction;
     * predictions are finite and of the right shape, also for one row;
-    * the same `random_state` gives the same predictions, from a `clone`;
-    * pickle, and `save` with `load`, give the same predictions.
+    * once for each aggregate: a `clone` with the same `random_state`, pickle, and `save` with
+      `load`, give the same predictions.
 
-    Once, what a user may do wrong must be an error, and `eval`, missing values and sparse X must
-    work where the learner says so. Give a learner of few steps: there are some eighty fits.
+    Once, what a user may do wrong must be an error, a fit with `eval` must work, and missing values
+    and sparse X must either be refused or give finite predictions. Give a learner of few steps:
+    there are some seventy fits.
 
     >>> import setwise as sw
     >>> check_learner(sw.Linear(), [sw.Mean()], families=["normal"])
@@ -71,13 +73,19 @@ def check_learner(
     problems = list(_problems(tried, families, n_rows, n_sets, seed))
     require(problems, "there is no aggregate to try with these families")
     accepted, refusal = None, ""
+    repeated: set[int] = set()  # aggregates with which a fit was also repeated and stored
     for problem in problems:
-        with context(f"{learner!r} with {problem.observed.aggregate!r} of {problem.family!r}"):
-            refused = _check_fit(learner, problem)
-        if refused is None:
-            accepted = accepted or problem
-        else:
-            refusal = refused
+        aggregate = problem.observed.aggregate
+        with context(f"{learner!r} with {aggregate!r} of {problem.family!r}"):
+            try:
+                est = _check_fit(learner, problem)
+            except _Refusal as error:
+                refusal = str(error)
+                continue
+            if id(aggregate) not in repeated:
+                _check_copies(learner, est, problem)
+        repeated.add(id(aggregate))
+        accepted = accepted or problem
     if accepted is None:
         raise AssertionError(f"{learner!r} takes none of the families: {refusal}")
     with context(repr(learner)):
@@ -153,15 +161,19 @@ def _fit(est: Any, X: Any, observed: Observations, **kwargs: Any) -> Any:
     return est
 
 
-def _check_fit(learner: Learner, problem: _Problem) -> str | None:
-    """What the learner says where it is not made for this family; otherwise all is checked."""
+class _Refusal(Exception):
+    """What a learner says where it is not made for a family."""
+
+
+def _check_fit(learner: Learner, problem: _Problem) -> Any:
+    """The fitted estimator, after a look at what the fit did."""
     X, observed = problem.X, problem.observed
     kept, before = X.copy(), repr(learner.get_params())
     est = problem.estimator(learner)
     try:
         _fit(est, X, observed)
     except TypeError as error:
-        return str(error)
+        raise _Refusal(str(error)) from error
     require(np.array_equal(kept, X), "fit changed X")
     require(repr(est.learner.get_params()) == before, "fit changed the learner's parameters")
     score, least = est.score(X, observed), problem.intercept_score()
@@ -172,18 +184,22 @@ def _check_fit(learner: Learner, problem: _Problem) -> str | None:
         f"the best constant prediction",
     )
     _check_predictions(est, problem)
-    again = _fit(clone(est), X, observed)
+    return est
+
+
+def _check_copies(learner: Learner, est: Any, problem: _Problem) -> None:
+    X = problem.X
+    again = _fit(clone(est), X, problem.observed)
     require(_same(est, again, X), "a clone with the same random_state predicts something else")
     require(_same(est, pickle.loads(pickle.dumps(est)), X), "pickle changes the predictions")
     with tempfile.TemporaryDirectory() as folder:
         try:
             est.save(Path(folder))
         except ImportError:  # what a file format needs may not be installed
-            return None
+            return
         module = getattr(learner, "module", None)
         back = load(folder, module=module) if module is not None else load(folder)
     require(_same(est, back, X), "save and load change the predictions")
-    return None
 
 
 def _same(a: Any, b: Any, X: Any) -> bool:
@@ -220,8 +236,16 @@ def _check_manners(learner: Learner, problem: _Problem) -> None:
     _refused(ValueError, lambda: held_out.predict(X[:, :2]), "X with fewer features than in fit")
     holes = X.copy()
     holes[observed.sets.indices[0], 0] = np.nan
-    if not learner.missing:
-        _refused(ValueError, lambda: _fit(clone(est), holes, observed), "NaN in X")
+    for what, table in (("NaN in X", holes), ("sparse X", sparse.csr_array(X))):
+        if what == "NaN in X" and not learner.missing:
+            _refused(ValueError, lambda table=table: _fit(clone(est), table, observed), what)
+            continue
+        try:
+            fitted = _fit(clone(est), table, observed)
+        except (TypeError, ValueError):  # wrapped estimators may not take what their learner does
+            continue
+        for name, value in parameters(fitted.predict_dist(table)).items():
+            require(value.isfinite().all(), f"with {what}, `{name}` is not finite for every row")
 
 
 def _refused(kind: type[Exception], call: Any, what: str) -> None:

@@ -28,7 +28,7 @@ def as_table(X: Any) -> Any:
                 f"X needs one line per row and at least one feature, got shape {tuple(shape)}; for "
                 f"a single feature use X.reshape(-1, 1)"
             )
-        return X.tocsr() if sparse.issparse(X) else X
+        return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM takes no csr_array
     return as_table(np.asarray(X))
 
 

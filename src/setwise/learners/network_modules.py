@@ -200,8 +200,8 @@ class RawNetwork(nn.Module):
                 f"the module must give {len(self.base)} number(s) per row, as a tensor of shape "
                 f"({len(x)}, {len(self.base)}); it gave {tuple(out.shape)}"
             )
-        out = out.to(self.base.dtype)
-        return self.base + (out if self.plain else self.unit * out)
+        scaled: Tensor = out.to(self.base.dtype)
+        return self.base + (scaled if self.plain else self.unit * scaled)
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw parameters, (rows, outputs)."""

@@ -34,6 +34,7 @@ def gradient(objective: Objective, raw: Tensor, shared: Tensor) -> tuple[Tensor,
     raw, shared = raw.detach(), shared.detach()
     family = objective.family
     total = raw.new_zeros((), dtype=torch.float64), torch.zeros_like(raw), torch.zeros_like(shared)
+    found: Sequence[Tensor | float]
     for o in objective.observations:
         linear = None
         if isinstance(family, Normal) and family.scale != "predicted" and raw.device.type == "cpu":
@@ -44,8 +45,8 @@ def gradient(objective: Objective, raw: Tensor, shared: Tensor) -> tuple[Tensor,
             found = _classes(family, o, raw)
         else:
             found = _general(family, o, raw, shared)
-        for sum_, part in zip(total, found, strict=True):
-            sum_ += part
+        for i in range(3):
+            total[i].add_(found[i])
     return total
 
 
@@ -68,13 +69,27 @@ def _general(
 
 
 def _classes(family: Categorical, o: Observations, raw: Tensor) -> tuple[Tensor, Tensor, float]:
-    """The normalisation is done once per row, and its derivative, a projection, by hand."""
+    """∂ log p(y)/∂ logit = P(class | y) − P(class), from the aggregate where it knows P(class | y).
+
+    Elsewhere the derivative in the normalised logits; their normalisation is done once per row,
+    and its derivative, a projection, by hand.
+    """
     index = o.sets.tensor("indices", raw)
     rows: Any = family(raw)
-    leaf = rows.logits.index_select(0, index).requires_grad_()
-    with torch.enable_grad():
-        loss = _loss(o, map_parameters(rows, lambda _: leaf), raw)
-    (at_leaf,) = torch.autograd.grad(loss, leaf)
+    leaf = rows.logits.index_select(0, index)
+    known = getattr(o.aggregate, "class_posterior", None)
+    found = None if known is None else known(leaf, o.sets, torch.as_tensor(o.y, device=raw.device))
+    if found is not None:
+        each, at_leaf = found
+        if o.weight is not None:
+            weight = torch.from_numpy(o.weight).to(raw)
+            each, at_leaf = each * weight, at_leaf * o.sets.repeat(weight).unsqueeze(1)
+        loss, at_leaf = -each.sum(), -at_leaf
+    else:
+        leaf.requires_grad_()
+        with torch.enable_grad():
+            loss = _loss(o, map_parameters(rows, lambda _: leaf), raw)
+        (at_leaf,) = torch.autograd.grad(loss, leaf)
     slope = torch.zeros_like(raw).index_add_(0, index, at_leaf)
     return loss.detach(), slope - rows.logits.exp() * slope.sum(1, keepdim=True), 0.0
 

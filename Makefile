@@ -40,8 +40,11 @@ format: setup ## Format the code and repair what can be repaired
 docs: setup ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict
 
-bench: setup ## Time the likelihoods
+bench: setup ## Measure likelihoods and learners (about 20 minutes)
 	$(BIN)/python -m benchmarks.likelihood
+	$(BIN)/python -m benchmarks.learners
+	$(BIN)/python -m benchmarks.network
+	$(BIN)/python -m benchmarks.em
 
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist site .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

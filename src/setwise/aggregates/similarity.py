@@ -59,5 +59,12 @@ class Similarity(Aggregate):
 @likelihood(Similarity, Categorical)
 def _similarity(aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Sum over classes, O(C)."""
-    first, second = sets.columns(distribution.logits)
-    return logsumexp(first + torch.where(y[:, None] == 1, second, log_others(second)), -1)
+    pairs = sets.dense(distribution.logits)
+    # On a CPU large intermediate results are slower than small ones that stay in the cache.
+    size = len(pairs) if pairs.is_cuda else max(1, (1 << 18) // pairs.shape[-1])
+    parts = []
+    for pair, label in zip(pairs.split(size), y.split(size), strict=True):
+        first, second = pair.unbind(1)
+        other = torch.where(label[:, None] == 1, second, log_others(second))
+        parts.append(logsumexp(first + other, -1))
+    return torch.cat(parts)

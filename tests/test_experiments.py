@@ -1,0 +1,91 @@
+"""The runner of experiments, and the regression tables at tiny size."""
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from setwise.cli import app
+from setwise.experiments import regression
+from setwise.experiments.runner import Cell, Results, run
+
+CELLS = [Cell("a", method, "best", trial) for method in ("x", "y") for trial in range(3)]
+
+
+def work(cell):
+    return float(cell.trial), cell.method
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_every_cell_once(tmp_path, jobs):
+    results = Results(tmp_path / "table.csv")
+    run(work, CELLS, results, jobs=jobs)
+    assert results.done == set(CELLS)
+    again = Results(tmp_path / "table.csv")
+    assert sorted(again.rows, key=str) == sorted(results.rows, key=str)
+
+    def never(cell):
+        raise AssertionError(cell)
+
+    run(never, CELLS, again)
+
+
+def test_a_killed_run_goes_on(tmp_path):
+    path = tmp_path / "table.csv"
+
+    def dies(cell):
+        if cell == CELLS[4]:
+            raise KeyboardInterrupt
+        return work(cell)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(dies, CELLS, Results(path))
+    text = path.read_text()
+    path.write_text(text[:-3])  # the last line was cut short
+    results = Results(path)
+    assert len(results.rows) == 3
+    run(work, CELLS, results)
+    assert len(results.rows) == len(Results(path).rows) == len(CELLS)
+    assert Results(path).done == set(CELLS)
+
+
+def test_a_strange_file_is_refused(tmp_path):
+    path = tmp_path / "table.csv"
+    path.write_text("dataset,method\na,b\n")
+    with pytest.raises(ValueError, match="line 2: not a result"):
+        Results(path)
+
+
+@pytest.mark.parametrize("method", [*regression.METHODS, "lr_k8", "gbm_k2"])
+def test_regression_methods(method):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(150, 2))
+    z = 3 * X[:, 0] + rng.normal(size=150)
+    part = regression.split(X, z, trial=0)
+    assert len(part.z) == 90
+    assert len(part.z_valid) == len(part.z_test) == 30
+    value, _ = regression.one(part, method, "protocol", seed=0)
+    assert 0 < value < 20
+    assert (value, _) == regression.one(part, method, "protocol", seed=0)
+
+
+def test_the_naive_baseline_is_worse():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(400, 2))
+    part = regression.split(X, 3 * X[:, 0] + rng.normal(size=400), trial=0)
+    errors = [regression.one(part, m, "best", 0)[0] for m in ("mean_baseline_lr", "mean_mle_lr")]
+    assert errors[1] < 0.5 * errors[0]
+
+
+def test_the_command(tmp_path):
+    chosen = ["--trials", "1", "--datasets", "diabetes", "--methods", "mean_mle_lr,supervised_lr"]
+    call = ["reproduce", "regression", *chosen, "--out", str(tmp_path)]
+    first = CliRunner().invoke(app, call)
+    assert first.exit_code == 0, first.output
+    assert "supervised_lr" in first.output
+    lines = (tmp_path / "regression.csv").read_text().splitlines()
+    assert len(lines) == 5
+    CliRunner().invoke(app, call)
+    assert (tmp_path / "regression.csv").read_text().splitlines() == lines
+    wrong = CliRunner().invoke(app, ["reproduce", "regression", "--datasets", "diabetis"])
+    assert wrong.exit_code == 2
+    assert "diabetes" in wrong.output

@@ -10,7 +10,7 @@ from tasks import friedman, make_task
 
 import setwise as sw
 from setwise.learners.leaves import Leaves, solve_leaves
-from setwise.learners.lightgbm import LightGBM
+from setwise.learners.lightgbm import LightGBM, _nearest
 
 ONE = {"num_threads": 1}
 
@@ -133,3 +133,13 @@ def test_the_same_seed_gives_the_same_model():
     a, b, c = (learner.fit(make_task(X, means, seed=s)).model.raw(X) for s in (1, 1, 2))
     assert (a == b).all()
     assert not (a == c).all()
+
+
+def test_leaves_are_told_by_their_values():
+    rng = np.random.default_rng(0)
+    values = rng.normal(size=31)
+    leaf = rng.integers(0, 31, 5000)
+    noise = 1e-13 * rng.normal(size=5000)
+    np.testing.assert_array_equal(_nearest(values[leaf] + noise, values, 1e-12), leaf)
+    assert _nearest(values[leaf], np.append(values, values[3]), 1e-12) is None
+    assert (_nearest(values[:5], np.ones(1), 1e-12) == 0).all()

@@ -114,14 +114,11 @@ class LightGBMForest(Forest):
         for output, count in enumerate(counts):
             tree = last * len(counts) + output
             values = np.array([self.booster.get_leaf_output(tree, leaf) for leaf in range(count)])
-            order = np.argsort(values)
-            gaps = np.diff(values[order])
-            size = max(np.abs(self.after[:, output]).max(), np.abs(values).max())
-            if count > 1 and gaps.min() < 1e-12 * size:
+            after = self.after[:, output]
+            leaf = _nearest(after - self.before[:, output], values, 1e-12 * np.abs(after).max())
+            if leaf is None:
                 return None
-            change = self.after[:, output] - self.before[:, output]
-            cuts = torch.from_numpy(values[order][:-1] + gaps / 2)
-            columns.append(torch.from_numpy(order)[torch.bucketize(torch.from_numpy(change), cuts)])
+            columns.append(torch.from_numpy(leaf))
         return torch.stack(columns, 1)
 
     def newest(self, X: Any) -> NDArray[np.float64]:
@@ -161,3 +158,29 @@ class LightGBMForest(Forest):
     def load(cls, folder: Path, facts: dict[str, Any]) -> LightGBMForest:
         booster = lightgbm.Booster(model_file=folder / "model.txt")
         return cls(booster, np.array(facts["start"], dtype=np.float64))
+
+
+CELLS = 1 << 16
+
+
+def _nearest(
+    x: NDArray[np.float64], values: NDArray[np.float64], rounding: float
+) -> NDArray[np.int64] | None:
+    """For each x, which of a few values it is, rounding aside; None where two are too close.
+
+    By a table over cells so small that four lie between any two values: much faster than a search.
+    """
+    if len(values) == 1:
+        return np.zeros(len(x), dtype=np.int64)
+    ascending = np.sort(values)
+    low, span = ascending[0], ascending[-1] - ascending[0]
+    gap = float(np.diff(ascending).min())
+    if gap * CELLS < 4 * span or gap <= 100 * rounding:
+        return None
+    scale = 4 / gap
+    table = np.zeros(int(span * scale) + 5, dtype=np.int64)
+    place = ((values - low) * scale + 1.5).astype(np.int64)
+    for shift in (-1, 0, 1):  # rounding may lead to the next cell
+        table[place + shift] = np.arange(len(values))
+    found: NDArray[np.int64] = table[((x - low) * scale + 1.5).astype(np.int64)]
+    return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -94,8 +95,8 @@ class LightGBMForest(Forest):
 
     def leaves(self, X: Any = None) -> Leaves:
         last = self.booster.current_iteration() - 1
-        trees = self.booster.dump_model(start_iteration=last, num_iteration=1)["tree_info"]
-        counts = [int(tree["num_leaves"]) for tree in trees]
+        text = self.booster.model_to_string(start_iteration=last, num_iteration=1)
+        counts = [int(number) for number in re.findall(r"^num_leaves=(\d+)$", text, re.M)]
         if X is None and (leaf := self._told_by_scores(last, counts)) is not None:
             return Leaves(leaf, counts)
         X = self.X if X is None else X

@@ -24,8 +24,8 @@ demo: setup ## Run the demonstration
 	$(BIN)/setwise demo
 
 test: lint ## Run every check: lint, types, imports, tests, doctests, documentation
-	$(BIN)/pytest -n $(WORKERS)
 	$(BIN)/mkdocs build --strict
+	$(BIN)/pytest -n $(WORKERS)
 
 lint: setup ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

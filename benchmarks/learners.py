@@ -105,7 +105,7 @@ def scale() -> None:
     means = sw.Mean().observe(z, sw.Sets.random(10_000, 5_000, (2, 4), seed=1))
     held_out = sw.Mean().observe(z_eval, sw.Sets.random(2_000, 1_000, (2, 4), seed=2))
     grid = np.linspace(-4, 4, 400)
-    for learner in (sw.LightGBM(), sw.Network()):
+    for learner in (sw.LightGBM(), sw.LightGBM(num_leaves=8), sw.Network()):
         model = fit(X, means, learner, sw.Normal(scale="predicted"), eval=(X_eval, held_out))
         d = model.predict_dist(grid[:, None])
         miss = np.sqrt(np.mean((d.loc.numpy() - np.cos(grid) - grid / 2) ** 2))

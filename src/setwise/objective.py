@@ -179,6 +179,12 @@ class Objective:
             if any(len(o) for o in parts):
                 yield self.batch(parts, place)
 
+    def over(self, rows: NDArray[np.int64]) -> Objective:
+        """The same observations over a table of these rows, which must be all that they name."""
+        place = np.empty(self.n_rows, np.int64)
+        place[rows] = np.arange(len(rows))
+        return _Part(self.family, [_moved(o, place) for o in self.observations], len(rows))
+
     def batch(
         self, observations: Sequence[Observations], place: NDArray[np.int64] | None = None
     ) -> Batch:
@@ -194,12 +200,7 @@ class Objective:
         place[members] = number
         rows = members[place[members] == number]  # of equal members, one wrote its number last
         place[rows] = number[: len(rows)]
-        moved = []
-        for o, part in zip(observations, parts, strict=True):
-            own = Observations.__new__(Observations)
-            own.aggregate, own.y, own.weight = o.aggregate, o.y, o.weight
-            own.sets = _sets(place[part], o.sets.offsets, o.sets.weights, o.sets.size)
-            moved.append(own)
+        moved = [_moved(o, place) for o in observations]
         return Batch(rows, _Part(self.family, moved, len(rows)))
 
 
@@ -230,6 +231,14 @@ def _sets(
     out.indices, out.offsets, out.weights, out.names = indices, offsets, weights, None
     if size is not None:
         out.__dict__["size"] = size
+    return out
+
+
+def _moved(o: Observations, place: NDArray[np.int64]) -> Observations:
+    """The observations over a table in which the rows have these places."""
+    out = Observations.__new__(Observations)
+    out.aggregate, out.y, out.weight = o.aggregate, o.y, o.weight
+    out.sets = _sets(place[o.sets.indices], o.sets.offsets, o.sets.weights, o.sets.size)
     return out
 
 

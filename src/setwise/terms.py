@@ -224,7 +224,9 @@ class Gaussian(Term):
         super().__init__(family, observations, n_rows)
         a, self.noise = linear
         sets = observations.sets
-        self.A = sparse.csr_array((a, sets.indices, sets.offsets), (len(sets), n_rows))
+        short = np.int32 if max(len(a), n_rows) < 2**31 else np.int64  # half the memory to read
+        places = (part.astype(short) for part in (sets.indices, sets.offsets))
+        self.A = sparse.csr_array((a, *places), (len(sets), n_rows))
         self.squares = np.add.reduceat(a * a, sets.offsets[:-1]) if len(sets) else np.zeros(0)
         assert observations.y is not None
         self.y = observations.y
@@ -237,8 +239,8 @@ class Gaussian(Term):
     @cached_property
     def squared(self) -> sparse.csr_array:
         """The coefficients squared, transposed."""
-        a, sets = self.A.data, self.sets
-        return sparse.csr_array((a * a, sets.indices, sets.offsets), self.A.shape).T.tocsr()
+        a = self.transpose
+        return sparse.csr_array((a.data**2, a.indices, a.indptr), a.shape)
 
     @cached_property
     def unit_curvature(self) -> NDArray[np.float64]:
@@ -285,6 +287,12 @@ class Gaussian(Term):
         return self.weight / self.squares
 
     @cached_property
+    def even_precision(self) -> float | NDArray[np.float64]:
+        """The same as one number, where it is the same for all sets."""
+        each = self.unit_precision
+        return float(each[0]) if len(each) and bool((each == each[0]).all()) else each
+
+    @cached_property
     def unit_logs(self) -> float:
         """Σ weight · log 2πv there."""
         return float((self.weight * np.log(2 * math.pi * self.squares)).sum())
@@ -306,15 +314,17 @@ class Gaussian(Term):
 
 
 class GaussianPoint(Point):
-    """With v = scale²·Σa² + noise and r = y − A·loc, the loss is ½ Σ w (r²/v + log 2πv)."""
+    """With v = scale²·Σa² + noise and r = A·loc − y, the loss is ½ Σ w (r²/v + log 2πv)."""
 
     def __init__(self, term: Gaussian, raw: Tensor, shared: Tensor) -> None:
         self.term = term
         self.scale = term.scale(shared)
-        rest = term.y - term.A @ raw[:, 0].numpy()
+        rest = term.A @ raw[:, 0].numpy()
+        rest -= term.y
         self.share: float | NDArray[np.float64] = 1.0  # of the targets in the variance
+        self.precision: float | NDArray[np.float64]
         if term.noise == 0:
-            self.precision = term.unit_precision / self.scale**2
+            self.precision = term.even_precision / self.scale**2
             logs = term.unit_logs + 2 * term.total * math.log(self.scale)
         else:
             own = self.scale**2 * term.squares
@@ -323,9 +333,9 @@ class GaussianPoint(Point):
             self.precision = term.weight / variance
             logs = float((term.weight * np.log(2 * math.pi * variance)).sum())
         self.pull = self.precision * rest
-        size = float((rest * self.pull).sum())  # a threaded dot product would cost more
+        size = float(np.einsum("i,i", rest, self.pull))  # a threaded dot product would cost more
         self.value = 0.5 * (size + logs)
-        self.raw = torch.from_numpy(-(term.transpose @ self.pull)).unsqueeze(1)
+        self.raw = torch.from_numpy(term.transpose @ self.pull).unsqueeze(1)
         self.shared = torch.zeros(0, dtype=torch.float64)
         if term.fixed is not None:
             return
@@ -344,8 +354,8 @@ class GaussianPoint(Point):
         member = self.precision * along
         out_shared = torch.zeros_like(self.shared)
         if term.fixed is None:
-            member = member + 2 * self.share * self.pull * float(shared[0])
-            cross = float((2 * self.share * self.pull * along).sum())
+            member = member - 2 * self.share * self.pull * float(shared[0])
+            cross = -float((2 * self.share * self.pull * along).sum())
             out_shared[0] = cross + self.second * float(shared[0])
         return torch.from_numpy(term.transpose @ member).unsqueeze(1), out_shared
 
@@ -363,11 +373,12 @@ class GaussianPoint(Point):
         sets = self.term.sets
         if len(sets.indices) and int(sets.sizes.max()) <= SMALL:
             i, j, of, product = self.term.pairs
-            small = leaf.to(torch.int16)
-            pair = small.index_select(0, i).int() * n_leaves + small.index_select(0, j)
+            short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
+            pair = (leaf * n_leaves).to(short).index_select(0, i)
+            pair += leaf.to(short).index_select(0, j)
             factor, weight = 1.0, self.term.unit_pairs
             if self.term.noise:
-                weight = product * torch.from_numpy(self.precision).index_select(0, of)
+                weight = product * torch.as_tensor(self.precision).index_select(0, of)
             else:
                 factor = self.scale**-2
             if len(weight) == 1:
@@ -375,14 +386,14 @@ class GaussianPoint(Point):
             else:
                 half = torch.bincount(pair, weight, minlength=n_leaves**2) * factor
             half = half.reshape(n_leaves, -1)
-            own = torch.bincount(leaf, self.curvature()[:, 0], minlength=n_leaves)
-            return half + half.T + own.diag()
+            half.diagonal().add_(torch.bincount(leaf, self.curvature()[:, 0], n_leaves), alpha=0.5)
+            return half + half.T
         at = sets.tensor("set_ids", leaf) * n_leaves + leaf.index_select(
             0, sets.tensor("indices", leaf)
         )
         a = torch.from_numpy(self.term.A.data)
         share = torch.bincount(at, a, minlength=len(sets) * n_leaves).reshape(len(sets), -1)
-        return share.T @ (share * torch.from_numpy(self.precision).unsqueeze(1))
+        return share.T @ (share * torch.as_tensor(self.precision).reshape(-1, 1))
 
 
 def make_term(family: Family, observations: Observations, n_rows: int) -> Term:

@@ -113,9 +113,8 @@ class Boosting(Learner):
         patience = self._take(params, self.names_patience, 50)
         penalty = float(self._take(params, self.names_penalty, self.default_penalty))
         X, objective, guide = task.X, task.objective, task.guide
-        rows, part = objective.batch(objective.observations)
-        if len(rows) < n_rows(X):  # rows in no set would only blur the trees
-            X, objective = take_rows(X, rows), part
+        if (rows := _order(objective)) is not None:
+            X, objective = take_rows(X, rows), objective.over(rows)
             guide = None if guide is None else guide[torch.from_numpy(rows)]
         forest = self._plant(X, task, rate, penalty, params)
         run = _Run(forest, objective, task, rate, penalty, self.coupled)
@@ -140,6 +139,21 @@ class Boosting(Learner):
         return Fitted(forest, best_shared)
 
     default_penalty: ClassVar[float] = 0.0
+
+
+def _order(objective: Objective) -> NDArray[np.int64] | None:
+    """The rows to grow trees on, None for all as they are: rows in no set would blur the trees.
+
+    Rows that are in equally many sets follow one another, which makes sums over a row's sets fast.
+    """
+    times = np.zeros(objective.n_rows, np.int64)
+    for o in objective.observations:
+        times += np.bincount(o.sets.indices, minlength=objective.n_rows)
+    if times.min() == times.max():
+        return None
+    used = np.flatnonzero(times)
+    order: NDArray[np.int64] = used[np.argsort(times[used], kind="stable")]
+    return order
 
 
 @contextmanager
@@ -181,13 +195,13 @@ class _Run:
             self.eval_X = task.eval[0]
             self.eval_raw = task.raw.expand(task.eval[1].n_rows, -1).clone()
         self.rounds = 0
+        self.unit: Tensor | None = None
         self.point: Point = objective.at(self.raw, self.shared)
 
     def step(self) -> bool:
         """One round; False where nothing can be gained any more."""
-        curvature = positive(self.point.curvature())
-        unit = curvature.mean(0)  # so that the library's own parameters keep their meaning
-        if not self.forest.grow(self.point.raw / unit, curvature / unit):
+        unit = self._weigh()
+        if not self.forest.grow(self.point.raw / unit, self.weights):
             return False
         turn = self._shared_step()
         if not self.coupled:
@@ -198,7 +212,7 @@ class _Run:
                 self.eval_raw = self.eval_raw + torch.from_numpy(self.forest.newest(self.eval_X))
             return True
         leaves = self.forest.leaves()
-        values = solve_leaves(self.point, leaves, curvature, self.penalty * unit)
+        values = solve_leaves(self.point, leaves, unit * self.weights, self.penalty * unit)
         length = self.rate
         for _ in range(8):
             raw = self.raw + leaves.expand(length * values)
@@ -213,6 +227,19 @@ class _Run:
         self.raw, self.shared, self.point = raw, shared, point
         self._commit(leaves, length * values)
         return True
+
+    def _weigh(self) -> Tensor:
+        """Sets `weights`, the curvature of the rows in units of its mean, and gives that mean.
+
+        In these units the library's own parameters keep their meaning. Where the shared scale is
+        all that the curvature depends on, the weights never change.
+        """
+        if self.unit is not None and self.objective.separable:
+            return self.unit * (2 * (self.unit_shared - self.shared)).exp()
+        curvature = positive(self.point.curvature())
+        self.unit, self.unit_shared = curvature.mean(0), self.shared
+        self.weights = curvature / self.unit
+        return self.unit
 
     def _shared_step(self) -> Tensor:
         """A Newton step of the shared parameters, each on its own and not too far."""

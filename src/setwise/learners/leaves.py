@@ -55,19 +55,18 @@ def solve_leaves(point: Point, leaves: Leaves, curvature: Tensor, penalty: Tenso
     curvature.
     """
     gradient = leaves.reduce(point.raw)
-    diagonal = leaves.reduce(curvature)
     counts = torch.tensor(leaves.counts)
     penalty = (penalty + 1e-6 * curvature.sum(0) / counts).repeat_interleave(counts)
     hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if len(leaves.counts) == 1 else None
     if hessian is None:
-        return _conjugate_gradients(point, leaves, gradient, diagonal, penalty)
+        return _conjugate_gradients(point, leaves, gradient, leaves.reduce(curvature), penalty)
     hessian.diagonal().add_(penalty)
     factor, failed = torch.linalg.cholesky_ex(hessian)
     if not failed:
         step: Tensor = torch.cholesky_solve(-gradient.unsqueeze(1), factor)
         return step.squeeze(1)
     values, vectors = torch.linalg.eigh(hessian)
-    values = values.abs().clamp_min(1e-2 * float(diagonal.mean()))
+    values = values.abs().clamp_min(1e-2 * float(curvature.sum()) / leaves.n)
     step = vectors @ ((vectors.T @ -gradient) / values)
     return step
 

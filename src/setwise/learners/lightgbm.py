@@ -161,7 +161,7 @@ class LightGBMForest(Forest):
         return cls(booster, np.array(facts["start"], dtype=np.float64))
 
 
-CELLS = 1 << 16
+CELLS = 1 << 18
 
 
 def _nearest(
@@ -179,9 +179,10 @@ def _nearest(
     if gap * CELLS < 4 * span or gap <= 100 * rounding:
         return None
     scale = 4 / gap
-    table = np.zeros(int(span * scale) + 5, dtype=np.int64)
+    table = np.zeros(int(span * scale) + 5, dtype=np.int32)
     place = ((values - low) * scale + 1.5).astype(np.int64)
     for shift in (-1, 0, 1):  # rounding may lead to the next cell
         table[place + shift] = np.arange(len(values))
-    found: NDArray[np.int64] = table[((x - low) * scale + 1.5).astype(np.int64)]
+    at = (x - (low - 1.5 / scale)) * scale
+    found: NDArray[np.int64] = table[at.astype(np.int32)].astype(np.int64)
     return found

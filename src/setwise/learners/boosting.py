@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise.learners.base import Fitted, Learner, Model, Task
-from setwise.learners.inputs import n_rows, take_rows
+from setwise.learners.inputs import take_rows
 from setwise.learners.leaves import Leaves, positive, solve_leaves
 from setwise.objective import Objective
 from setwise.terms import Point
@@ -195,7 +195,7 @@ class _Run:
             self.eval_X = task.eval[0]
             self.eval_raw = task.raw.expand(task.eval[1].n_rows, -1).clone()
         self.rounds = 0
-        self.unit: Tensor | None = None
+        self.weighed: tuple[Tensor, Tensor] | None = None  # unit, and the shared numbers there
         self.point: Point = objective.at(self.raw, self.shared)
 
     def step(self) -> bool:
@@ -234,12 +234,13 @@ class _Run:
         In these units the library's own parameters keep their meaning. Where the shared scale is
         all that the curvature depends on, the weights never change.
         """
-        if self.unit is not None and self.objective.separable:
-            return self.unit * (2 * (self.unit_shared - self.shared)).exp()
+        if self.weighed is not None and self.objective.separable:
+            unit, shared = self.weighed
+            return torch.mul(unit, (2 * (shared - self.shared)).sum().exp())
         curvature = positive(self.point.curvature())
-        self.unit, self.unit_shared = curvature.mean(0), self.shared
-        self.weights = curvature / self.unit
-        return self.unit
+        unit = curvature.mean(0)
+        self.weighed, self.weights = (unit, self.shared), curvature / unit
+        return unit
 
     def _shared_step(self) -> Tensor:
         """A Newton step of the shared parameters, each on its own and not too far."""

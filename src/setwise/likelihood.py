@@ -39,6 +39,7 @@ class Aggregate(ABC):
     size: int | None = None  # members per set; None: any number
     symmetric: ClassVar[bool] = True  # T does not depend on the order of the members
     identity_at_one: ClassVar[bool] = False  # T(z₁) = z₁ for a set of one
+    of_differences: ClassVar[bool] = False  # T is a function of z₁ − z₂
 
     @abstractmethod
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:

@@ -19,11 +19,12 @@ from scipy import optimize
 from torch import Tensor
 
 from setwise.aggregates import Interval, Uncoupled
-from setwise.distributions import Categorical, Family
+from setwise.differences import Differences, depends_on_differences
+from setwise.distributions import Categorical, Family, Normal
 from setwise.likelihood import find_rule
 from setwise.observations import Observations
 from setwise.sets import Sets
-from setwise.terms import Gaussian, Point, Together, make_term
+from setwise.terms import Gaussian, General, Point, Term, Together
 
 __all__ = ["Batch", "Objective"]
 
@@ -58,7 +59,7 @@ class Objective:
                     f"set {o.sets.set_ids[where]} of {o!r} names row {o.sets.indices[where]}, but "
                     f"X has only {n_rows} rows: give X every row that the sets name"
                 )
-        self.terms = [make_term(family, o, n_rows) for o in self.observations]
+        self.terms = [_term(family, o, n_rows) for o in self.observations]
         self.n_sets = sum(len(o) for o in self.observations)
         self.total_weight = float(sum(t.weight.sum() for t in self.terms))
         # Quadratic in raw; and with a minimum there that does not depend on the shared scale.
@@ -202,6 +203,17 @@ class Objective:
         place[rows] = number[: len(rows)]
         moved = [_moved(o, place) for o in observations]
         return Batch(rows, _Part(self.family, moved, len(rows)))
+
+
+def _term(family: Family, observations: Observations, n_rows: int) -> Term:
+    """The loss of one `Observations`, by the way that costs least."""
+    if isinstance(family, Normal) and family.scale != "predicted":
+        linear = observations.aggregate.linear(observations.sets)
+        if linear is not None:
+            return Gaussian(family, observations, n_rows, linear)
+    if depends_on_differences(family, observations):
+        return Differences(family, observations, n_rows)
+    return General(family, observations, n_rows)
 
 
 class _Part(Objective):

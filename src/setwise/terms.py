@@ -20,7 +20,7 @@ from setwise.distributions import Categorical, Family, Normal
 from setwise.likelihood import evaluate
 from setwise.observations import Observations
 
-__all__ = ["Gaussian", "General", "Point", "Term", "Together", "make_term"]
+__all__ = ["Gaussian", "General", "Point", "Term", "Together"]
 
 SMALL = 8  # up to this set size whole blocks of the Hessian are computed
 PROBES = 16  # Hessian products spent on the diagonal of one set
@@ -394,16 +394,6 @@ class GaussianPoint(Point):
         a = torch.from_numpy(self.term.A.data)
         share = torch.bincount(at, a, minlength=len(sets) * n_leaves).reshape(len(sets), -1)
         return share.T @ (share * torch.as_tensor(self.precision).reshape(-1, 1))
-
-
-def make_term(family: Family, observations: Observations, n_rows: int) -> Term:
-    """The loss of one `Observations`, in closed form where there is one."""
-    linear = None
-    if isinstance(family, Normal) and family.scale != "predicted":
-        linear = observations.aggregate.linear(observations.sets)
-    if linear is not None and isinstance(family, Normal):
-        return Gaussian(family, observations, n_rows, linear)
-    return General(family, observations, n_rows)
 
 
 def _add(parts: list[Tensor]) -> Tensor:

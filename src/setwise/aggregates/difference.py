@@ -42,6 +42,7 @@ class Difference(Aggregate):
 
     size = 2
     symmetric = False
+    of_differences = True
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         """z₁ − z₂ of each set."""

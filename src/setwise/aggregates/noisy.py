@@ -73,6 +73,10 @@ class Noisy(Aggregate):
         return self.aggregate.symmetric
 
     @property
+    def of_differences(self) -> bool:  # type: ignore[override]
+        return self.aggregate.of_differences
+
+    @property
     def noise(self) -> Normal | Laplace:
         """The distribution of the added noise."""
         zero = torch.zeros((), dtype=torch.float64)

@@ -75,6 +75,7 @@ class Rank(Aggregate):
 
     size = 2
     symmetric = False
+    of_differences = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tie_margin) and self.tie_margin >= 0):

@@ -21,19 +21,18 @@ plain gradient descent, LightGBM with 100 rounds. In "best":
 
 from __future__ import annotations
 
+import math
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
-from scipy import sparse
+from scipy import sparse, special
 from scipy.sparse.linalg import lsqr
 
 import setwise as sw
 from setwise.distributions import Family
 from setwise.experiments.runner import Cell
-from setwise.objective import Objective
 
 __all__ = ["METHODS", "SIZES", "methods", "work"]
 
@@ -191,8 +190,9 @@ def _fit(
         learner: Any = sw.LightGBM(n_estimators=100, early_stopping_rounds=20)
         return _train(part, [observed], family, learner, seed, held_out).predict
     found = []
-    small = isinstance(observed.aggregate, sw.Direct) and len(part.X) <= SMALL
-    rate = 0.05 if small else 0.1
+    direct = isinstance(observed.aggregate, sw.Direct)
+    small = direct and len(part.X) <= SMALL
+    rate = 0.05 if small else 0.1 if direct else 0.2
     for make in (sw.CatBoost, sw.LightGBM) if small else (sw.LightGBM,):
         learner = make(n_estimators=2000, learning_rate=rate, early_stopping_rounds=50)
         est = _train(part, [observed], family, learner, seed, held_out)
@@ -222,20 +222,44 @@ def _train(
 def _sgd(X: Array, observed: sw.Observations, family: Family, seed: int) -> tuple[Array, float]:
     """The paper's schedule: plain gradient descent, rate 0.1, 256 sets a batch, 20 epochs.
 
-    The loss is the mean over a batch with a scale of 1, as if for squared errors.
+    Each observation depends on one number s = Σ aₖ f(xₖ) of its set, so that a linear f makes it a
+    generalised linear model of u = Σ aₖxₖ. The loss is the mean over a batch, at a scale of 1.
     """
-    fixed = sw.Normal(scale=1.0) if isinstance(family, sw.Normal) else family
-    objective = Objective(fixed, [observed], len(X))
-    table = torch.from_numpy(X)
-    weight = torch.zeros(X.shape[1], dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros((), dtype=torch.float64, requires_grad=True)
-    optimizer = torch.optim.SGD([weight, bias], lr=0.1)
+    sets, y = observed.sets, observed.y
+    assert y is not None
+    if isinstance(observed.aggregate, sw.Rank):
+        a = np.tile([1.0, -1.0], len(sets))
+    else:
+        linear = observed.aggregate.linear(sets)
+        assert linear is not None
+        a = linear[0]
+    A = sparse.csr_array((a, sets.indices, sets.offsets), (len(sets), len(X)))
+    U, c, squares = A @ X, A @ np.ones(len(X)), (A * A) @ np.ones(len(X))
+    weight, bias = np.zeros(X.shape[1]), 0.0
     rng = np.random.default_rng(seed)
     for _ in range(20):
-        for rows, batch in objective.minibatches(256, rng):
-            raw = (table[torch.from_numpy(rows)] @ weight + bias).unsqueeze(1)
-            loss = batch.loss(raw) / batch.total_weight
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    return weight.detach().numpy(), float(bias.detach())
+        order = rng.permutation(len(y))
+        for batch in np.array_split(order, math.ceil(len(y) / 256)):
+            u, seen = U[batch], y[batch]
+            s = u @ weight + c[batch] * bias
+            if isinstance(observed.aggregate, sw.Rank):
+                g = _rank_slope(family, s, seen)
+            else:
+                g = (s - seen) / squares[batch]
+            weight = weight - 0.1 / len(batch) * (g @ u)
+            bias = bias - 0.1 / len(batch) * float(g @ c[batch])
+    return weight, bias
+
+
+def _rank_slope(family: Family, s: Array, y: Array) -> Array:
+    """The derivative of −log p(y) in s = loc₁ − loc₂.
+
+    p is Φ(±s/√2) for Normal and 1/(1 + exp(∓s)) for Gumbel targets.
+    """
+    sign = 2 * y - 1
+    if isinstance(family, sw.Gumbel):
+        slope: Array = -sign * special.expit(-sign * s)
+        return slope
+    at = sign * s / math.sqrt(2)
+    slope = -sign * np.exp(-0.5 * at**2 - special.log_ndtr(at)) / math.sqrt(4 * math.pi)
+    return slope

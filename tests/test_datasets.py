@@ -150,7 +150,8 @@ def test_available_says_where(tmp_path, monkeypatch):
     assert where["airfoil"] == "cache"
     assert where["letter"] == "download"
     assert where["digits"] == "embedded"
-    assert where["musk1"] == "missing"
+    assert where["musk1"] == "embedded"
+    assert where["musk2"] == "missing"
     lines = str(listed).splitlines()
     assert len(lines) == 1 + len(datasets.names())
     for word in ("name", "size", "licence", "citation"):
@@ -578,7 +579,7 @@ def test_offline_error_says_what_was_tried(tmp_path, rng, monkeypatch, registere
     with pytest.raises(DownloadError, match="nowhere is not a folder"):
         datasets.load("mnist", download=False)
     with pytest.raises(DownloadError, match="no place to download it from is known"):
-        datasets.load("musk1")
+        datasets.load("musk2")
 
 
 # ---- tables that are converted

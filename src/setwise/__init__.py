@@ -6,7 +6,7 @@
 tensor([0.9214, 0.0023])
 """
 
-from setwise import checks, datasets, distributions, metrics, model_selection
+from setwise import checks, datasets, distributions, metrics, model_selection, plots
 from setwise.aggregates import (
     AnyPositive,
     Choice,
@@ -110,4 +110,5 @@ __all__ = [
     "log_likelihood",
     "metrics",
     "model_selection",
+    "plots",
 ]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from abc import abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
@@ -203,6 +205,35 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
     def _targets(self, z: Any) -> NDArray[Any]:
         return np.asarray(z, dtype=np.float64)
+
+    # ---- looking at it
+
+    def report(
+        self,
+        path: str | os.PathLike[str],
+        X: Any = None,
+        observations: Observations | Sequence[Observations] | None = None,
+        *,
+        eval: tuple[Any, Observations | Sequence[Observations]] | None = None,
+        truth: tuple[Any, Any] | None = None,
+        title: str = "",
+    ) -> Path:
+        """Writes one self-contained HTML page about the fitted model; needs `setwise[plots]`.
+
+        Data, likelihood, calibration, what is and is not told, which features matter, versions.
+
+        Args:
+            path: The file to write.
+            X: The rows of the fit; with `observations`, the sets they were seen in.
+            observations: The observations of the fit, one kind or a list of several.
+            eval: A pair (X, observations) that the fit has not learned from: the likelihood and
+                the calibration of sets are then those of these.
+            truth: A pair (X, z) of rows whose targets are known.
+            title: The heading of the page.
+        """
+        from setwise.report import report  # it draws, which nothing else here needs
+
+        return report(self, path, X, observations, eval=eval, truth=truth, title=title)
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")

@@ -1,22 +1,77 @@
-"""The command line. Each command is a module of its own; what it needs is imported when it runs."""
+"""The command line. Each command is a module of its own, imported only when it runs."""
 
 from __future__ import annotations
 
+import ast
+from importlib import import_module
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Any
+
 import typer
+from typer.core import TyperCommand, TyperGroup
 
-from setwise.cli.demo import demo
-from setwise.cli.kinds import kinds
-from setwise.cli.reproduce import reproduce
+from setwise.cli.common import Failure, Mistake
 
-__all__ = ["app"]
+__all__ = ["COMMANDS", "app"]
 
-app = typer.Typer(add_completion=False, no_args_is_help=True)
+# Command `x` is the function `x` of the module `setwise.cli.x`, which --help need not import.
+COMMANDS = ("demo", "fit", "predict", "evaluate", "kinds", "reproduce", "report")
+
+
+def _summary(name: str) -> str:
+    """The first line of a command's docstring, read from its source."""
+    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and node.name == name:
+            return (ast.get_docstring(node) or "").split("\n")[0]
+    raise AssertionError(f"setwise.cli.{name} has no function {name}")
+
+
+class _Commands(TyperGroup):
+    """Commands that are imported when they are called, so that --help is quick."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        # what lists commands only wants to know their names and what they do
+        return TyperCommand(cmd_name, help=_summary(cmd_name)) if cmd_name in COMMANDS else None
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command and _load(str(name)), rest
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except (Mistake, Failure) as error:
+            typer.secho(f"Error: {' '.join(str(error).split())}", err=True, fg="red")
+            raise typer.Exit(error.code) from None
+
+
+def _load(name: str) -> Any:
+    module = import_module(f"setwise.cli.{name}")
+    single = typer.Typer(add_completion=False)
+    single.command(name, cls=getattr(module, "Command", None))(getattr(module, name))
+    return typer.main.get_command(single)
+
+
+app = typer.Typer(
+    cls=_Commands, add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False
+)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"setwise {version('setwise')}")
+        raise typer.Exit
 
 
 @app.callback()
-def _main() -> None:
+def _main(
+    show: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
+    ] = False,
+) -> None:
     """Learn to predict individuals from labels given to sets of them."""
-
-
-for command in (demo, kinds, reproduce):
-    app.command()(command)

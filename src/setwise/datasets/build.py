@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from importlib.resources import as_file, files
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from numpy.typing import NDArray
 
 from setwise.datasets.folders import DatasetError
 from setwise.datasets.registry import Info
-from setwise.datasets.tables import Columns, encode, labels_of, read_idx
+from setwise.datasets.tables import Columns, encode, labels_of, read_idx, read_table
 from setwise.sets import Sets
 
 __all__ = ["Dataset", "build", "build_images", "check", "embedded"]
@@ -97,7 +98,10 @@ def build_images(info: Info, paths: Sequence[Path], *, origin: str = "") -> Data
 
 
 def embedded(info: Info, *, frame: bool = False) -> Dataset:
-    """The data set that scikit-learn holds itself."""
+    """The data set that scikit-learn holds itself, or that is among the files of this package."""
+    if info.embedded.endswith(".csv.gz"):
+        with as_file(files(__package__) / "files" / info.embedded) as path:
+            return build(info, read_table(path), origin="setwise", frame=frame)
     import sklearn.datasets
 
     options = {"scaled": False} if info.embedded == "load_diabetes" else {}

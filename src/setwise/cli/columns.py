@@ -1,0 +1,227 @@
+"""The feature columns of a model: what they are, and how rows become what its learner takes.
+
+Kept beside the model in `columns.json`, so that files may list their columns in any order.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from setwise.cli.common import Mistake
+from setwise.cli.files import arrow, is_number, is_text, key
+from setwise.cli.tables import Table
+
+__all__ = ["Column", "Columns", "choose_columns"]
+
+NAME = "columns.json"
+DAY = 86_400_000_000  # microseconds
+MOSTLY = 0.5  # numbers among the texts of a column from which on it is meant to hold numbers
+SEVERAL = 20  # rows from which on a text that differs in most of them names the row
+LEVELS = 100  # categories that become columns of their own, the most frequent ones
+
+
+@dataclass
+class Column:
+    """One feature: a number, flag or date, or one of these categories."""
+
+    name: str
+    kind: str
+    categories: list[str] = field(default_factory=list)
+    fill: float | None = None  # for a number that is missing, where the learner needs one
+
+    @property
+    def type(self) -> Any:
+        """What to read it as from a file without types."""
+        pa = arrow()
+        types = {"number": pa.float64(), "flag": pa.bool_(), "date": pa.timestamp("us")}
+        return types.get(self.kind, pa.string())
+
+    def numbers(self, column: Any) -> NDArray[np.float64]:
+        """The values as numbers, NaN where missing; a date is the days since 1970."""
+        pa = arrow()
+        if pa.types.is_dictionary(column.type):
+            column = column.cast(column.type.value_type)
+        if self.kind == "date":
+            column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
+        if self.kind == "flag" and is_text(pa, column.type):
+            column = column.cast(pa.bool_())
+        if pa.types.is_boolean(column.type):
+            column = column.cast(pa.int8())
+        values = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
+        return values / DAY if self.kind == "date" else values
+
+    def codes(self, column: Any) -> NDArray[np.int64]:
+        """The number of each value's category; −1 where it is missing or unknown."""
+        pa = arrow()
+        found = pa.compute.index_in(texts(column), value_set=pa.array(self.categories, pa.string()))
+        return np.array(found.fill_null(-1).to_numpy(zero_copy_only=False), np.int64)
+
+
+def texts(column: Any) -> Any:
+    """A column as texts; whole numbers without a decimal point."""
+    pa = arrow()
+    if pa.types.is_dictionary(column.type):
+        column = column.cast(column.type.value_type)
+    if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
+        return pa.array(
+            [None if v is None or v != v else key(float(v)) for v in column.to_pylist()]
+        )
+    return column.cast(pa.string())
+
+
+@dataclass
+class Columns:
+    """The features of a model in their order, and what else `predict` has to know."""
+
+    features: list[Column]
+    one_hot: bool = False  # categories as columns of 0 and 1, and no missing numbers
+    id: str | None = None
+    missing: list[str] = field(default_factory=list)
+    constant: list[list[float]] = field(default_factory=list)  # raw and shared, without features
+
+    @property
+    def types(self) -> dict[str, Any]:
+        """What to read from a file."""
+        return {column.name: column.type for column in self.features}
+
+    def encode(self, data: Any, path: Path) -> tuple[Any, dict[str, int]]:
+        """Rows as a pandas frame for the learner, and how many unknown categories were met."""
+        pa = arrow()
+        import pandas as pd
+
+        out: dict[str, Any] = {}
+        unknown: dict[str, int] = {}
+        for column in self.features:
+            values = data.column(column.name)
+            if column.kind != "category":
+                try:
+                    numbers = column.numbers(values)
+                except pa.ArrowException as error:
+                    raise Mistake(
+                        f"{path}, column {column.name}: expected a {column.kind}, got "
+                        f"{values.type} ({str(error).splitlines()[0]})"
+                    ) from None
+                if self.one_hot:
+                    numbers = np.where(np.isnan(numbers), column.fill or 0.0, numbers)
+                out[column.name] = numbers
+                continue
+            codes = column.codes(values)
+            lost = int((codes < 0).sum()) - values.null_count
+            if lost > 0 and not (self.one_hot and len(column.categories) == LEVELS):
+                unknown[column.name] = lost
+            if self.one_hot:
+                for i, name in enumerate(column.categories):
+                    out[f"{column.name}={name}"] = (codes == i).astype(np.float64)
+            else:
+                out[column.name] = pd.Categorical.from_codes(codes, column.categories)
+        return pd.DataFrame(out), unknown
+
+    def save(self, folder: Path) -> None:
+        """Writes `columns.json`."""
+        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
+        (folder / NAME).write_text(text + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, folder: Path) -> Columns:
+        """What `save` wrote."""
+        path = folder / NAME
+        if not path.is_file():
+            raise Mistake(f"{folder} has no {NAME}: give the folder that `setwise fit` wrote")
+        try:
+            facts = json.loads(path.read_text(encoding="utf-8"))
+            features = [Column(**column) for column in facts.pop("features")]
+            return cls(features, **facts)
+        except (ValueError, TypeError, KeyError, AttributeError) as error:
+            raise Mistake(f"{path} was altered: fit the model again ({error})") from None
+
+
+def choose_columns(
+    rows: Table,
+    features: Sequence[str],
+    drop: Sequence[str],
+    categories: Sequence[str],
+    others: Any,
+) -> tuple[list[Column], list[str]]:
+    """The feature columns, and a remark for each column that was left out on its own account.
+
+    `features` are those asked for, all but `others` where none are.
+    """
+    for name in (*features, *drop, *categories):
+        rows.column(name)
+    wanted = list(features) or [n for n in rows.names if n not in others or n in categories]
+    out: list[Column] = []
+    remarks: list[str] = []
+    for name in wanted:
+        if name in drop:
+            continue
+        column = _column(rows, name, name in categories)
+        if isinstance(column, str) and name not in features:
+            remarks.append(column)
+        elif isinstance(column, str):
+            raise Mistake(f"{rows.path}, column {column}")
+        else:
+            out.append(column)
+    if not out:
+        raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
+    return out, remarks
+
+
+def _column(rows: Table, name: str, as_category: bool) -> Column | str:
+    """The column, or a remark why it is of no use."""
+    pa = arrow()
+    values = rows.column(name)
+    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    if values.null_count == len(rows):
+        return f"{name}: every value is missing"
+    if not as_category:
+        if pa.types.is_boolean(kind):
+            return Column(name, "flag", fill=0.0)
+        is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
+        if (
+            is_date
+            or pa.types.is_integer(kind)
+            or pa.types.is_floating(kind)
+            or pa.types.is_decimal(kind)
+        ):
+            made = Column(name, "date" if is_date else "number")
+            numbers = made.numbers(values)
+            if np.isinf(numbers).any():
+                raise rows.wrong(
+                    int(np.isinf(numbers).argmax()), name, "expected a finite number, got inf"
+                )
+            made.fill = float(np.nanmedian(numbers)) if not np.isnan(numbers).all() else 0.0
+            return made
+    if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+        return f"{name}: of type {kind}"
+    found = Counter(v for v in texts(values).to_pylist() if v is not None)
+    total = sum(found.values())
+    if not as_category:
+        numeric = sum(count for text, count in found.items() if is_number(text))
+        if MOSTLY * total < numeric < total:
+            listed = values.to_pylist()
+            at = next(i for i, v in enumerate(listed) if v is not None and not is_number(v))
+            raise rows.wrong(
+                at, name,
+                f"expected a number as in {numeric:,} other rows, got {listed[at]!r} (if that "
+                f"means a missing value: --missing {listed[at]!r}; if these are categories: "
+                f"--categories {shlex.quote(name)})",
+            )  # fmt: skip
+        if len(found) > MOSTLY * len(rows) and len(rows) >= SEVERAL:
+            return f"{name}: {len(found):,} different texts in {len(rows):,} rows"
+    return Column(name, "category", sorted(found))
+
+
+def limit_levels(column: Column, rows: Table) -> Column:
+    """The column with its most frequent categories only."""
+    found = Counter(v for v in texts(rows.column(column.name)).to_pylist() if v is not None)
+    kept = [text for text, _ in found.most_common(LEVELS)]
+    return Column(column.name, column.kind, sorted(kept))

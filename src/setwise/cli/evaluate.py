@@ -1,0 +1,168 @@
+"""`setwise evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+
+from setwise.cli import config as c
+from setwise.cli.columns import Columns
+from setwise.cli.common import Mistake, facts_table, number, print_json
+from setwise.cli.config import Command, SetsSpec
+from setwise.cli.fitting import score_constant
+from setwise.cli.membership import Labels, prepare
+from setwise.cli.membership import observe as read_sets
+from setwise.cli.predict import interval, load
+from setwise.cli.tables import Table, read
+
+__all__ = ["Command", "evaluate"]
+
+
+def evaluate(
+    ctx: typer.Context,
+    model: Annotated[Path, typer.Argument(help="Folder that setwise fit wrote.")],
+    rows: Annotated[Path, typer.Argument(help="Table of rows with the columns of the fit.")],
+    truth: Annotated[str, typer.Option(help="Column of the rows file with the true target.")] = "",
+    sets: c.SetsFiles = None,
+    observe: c.Observe = None,
+    y: c.Y = None,
+    group: c.Group = None,
+    members: c.Members = None,
+    rows_columns: c.RowsColumns = None,
+    weight: c.Weight = None,
+    noise: c.Noise = None,
+    id: c.Id = "",
+    json: c.Json = False,
+) -> None:
+    """Judge a model by rows whose targets are known, or by labels of other sets.
+
+    What set labels cannot tell (order of classes, shift, unit) is aligned with the truth first.
+    """
+    from rich.console import Console
+
+    console = Console(stderr=json, highlight=False)
+    lined = {
+        "observe": observe, "y": y, "group": group, "members": members,
+        "rows_columns": rows_columns, "weight": weight, "noise": noise,
+    }  # fmt: skip
+    blocks = c.line_up(ctx.meta["order"], sets or [], lined)
+    if not truth and not blocks:
+        raise Mistake("judge by --truth column, or by --sets sets.csv --observe mean --y income …")
+    est, columns = load(model)
+    id = id or (columns.id or "")
+    table = read(rows, [id, truth, *(n for b in blocks for n in b.group)], columns.missing)
+    for feature in columns.features:
+        table.column(feature.name)
+    X, _ = columns.encode(table.data, rows)
+    result: dict[str, Any] = {"model": str(model), "rows": len(table)}
+    if blocks:
+        result["sets"] = [_by_sets(est, columns, X, table, id, block) for block in blocks]
+    if truth:
+        result["truth"] = _by_truth(est, X, table, truth)
+    facts_table(console, _words(result, rows))
+    if json:
+        print_json(result)
+
+
+def _by_sets(
+    est: Any, columns: Columns, X: Any, rows: Table, id: str, spec: SetsSpec
+) -> dict[str, Any]:
+    made, table = prepare(spec, columns.missing)
+    labels = Labels(None)
+    if hasattr(est, "classes_"):
+        labels = Labels([str(v) for v in est.classes_], given=est.classes_.dtype.kind not in "iu")
+    block = read_sets(spec, made, table, rows, id, labels)
+    try:
+        score = est.score(X, block.observations)
+    except (ValueError, TypeError) as error:
+        raise block.explain(error) from None
+    return {
+        "file": str(spec.file),
+        "observe": repr(block.observations.aggregate),
+        "n": len(block.observations),
+        "log_likelihood": score,
+        "log_likelihood_constant": score_constant(est, columns, [block.observations], len(rows)),
+    }
+
+
+def _by_truth(est: Any, X: Any, table: Table, column: str) -> dict[str, Any]:
+    """Errors of individual predictions, after what set labels cannot tell is settled."""
+    import setwise as sw
+
+    is_classifier = hasattr(est, "classes_")
+    z: Any = np.array(table.keys(column), dtype=object) if is_classifier else table.numbers(column)
+    known = np.array([v is not None for v in z]) if is_classifier else ~np.isnan(z)
+    if not known.any():
+        raise Mistake(f"{table.path}, column {column}: there is no value in it")
+    if is_classifier:
+        order = {str(label): label for label in est.classes_.tolist()}
+        for i in np.flatnonzero(known):
+            if z[i] not in order:
+                raise table.wrong(
+                    int(i), column, f"expected one of {', '.join(order)}, got {z[i]!r}"
+                )
+        z = np.array([order[v] for v in z[known]])
+    else:
+        z = z[known]
+    X = X[known]
+    level = est.identifiability_.level
+    out: dict[str, Any] = {"column": column, "n": len(z), "identifiability": level}
+    try:
+        est.align(X, z)
+        out["aligned"] = level != "exactly"
+    except ValueError as error:
+        out |= {"aligned": False, "why_not_aligned": str(error)}
+    guess = est.predict(X)
+    if is_classifier:
+        out["accuracy"] = float(np.mean(guess == z))
+        if est.identifiability_.permutation:
+            out["permutation_accuracy"] = sw.metrics.permutation_accuracy(z, guess)
+        _, counts = np.unique(z, return_counts=True)
+        out["most_frequent_class"] = float(counts.max() / len(z))
+        place = {label: i for i, label in enumerate(est.classes_.tolist())}
+        chosen = est.predict_proba(X)[np.arange(len(z)), [place[v] for v in z.tolist()]]
+        out["log_loss"] = float(-np.log(np.maximum(chosen, 1e-300)).mean())
+        return out
+    out["mse"] = sw.metrics.mean_squared_error(z, guess)
+    out["mae"] = float(np.abs(z - guess).mean())
+    if np.ptp(z) > 0:
+        out["r2"] = 1 - out["mse"] / float(np.var(z))
+        out["concordance"] = sw.metrics.concordance(z, guess)
+    low, high = interval(est.predict_dist(X), 0.9)
+    out["coverage_90"] = float(np.mean((z >= low) & (z <= high)))
+    return out
+
+
+def _words(result: dict[str, Any], rows: Path) -> list[tuple[str, str, str]]:
+    out = []
+    for one in result.get("sets", []):
+        text = f"log-likelihood {one['log_likelihood']:.4g} per set"
+        details = (
+            f"{one['log_likelihood_constant']:.4g} without features; {one['n']:,} sets of "
+            f"{one['file']}: {one['observe']}"
+        )
+        out.append(("Sets", text, details))
+    one = result.get("truth")
+    if one is None:
+        return out
+    if "accuracy" in one:
+        best = one.get("permutation_accuracy") if not one["aligned"] else None
+        text = f"accuracy {one['accuracy']:.1%}, log loss {one['log_loss']:.3g}"
+        if best is not None:
+            text += f", {best:.1%} with classes renamed as suits best"
+        details = f"the most frequent class alone: {one['most_frequent_class']:.1%}"
+    else:
+        text = f"mean squared error {number(one['mse'])}, absolute {number(one['mae'])}"
+        text += f", R² {one['r2']:.3f}" if "r2" in one else ""
+        details = f"{one['coverage_90']:.0%} of the targets in their 90 % interval"
+        if "concordance" in one:
+            details += f", {one['concordance']:.1%} of pairs in the right order"
+    details += f"; {one['n']:,} rows of {rows}, column {one['column']}"
+    if one["aligned"]:
+        details += f"\nafter alignment: set labels tell this model {one['identifiability']}"
+    elif "why_not_aligned" in one:
+        details += f"\nnot aligned: {one['why_not_aligned']}"
+    return [*out, ("Rows", text, details)]

@@ -1,0 +1,123 @@
+"""`setwise fit`."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from setwise.cli import config as c
+from setwise.cli.common import Failure, Mistake, beside, facts_table, note, print_json, split
+from setwise.cli.config import Command, FitSpec
+from setwise.cli.fitting import Fitting
+from setwise.cli.summary import facts, outcome, words
+
+__all__ = ["Command", "fit"]
+
+
+def fit(
+    ctx: typer.Context,
+    rows: Annotated[
+        Path | None, typer.Argument(help="Table of rows: CSV, Parquet, Feather or JSON lines.")
+    ] = None,
+    sets: c.SetsFiles = None,
+    observe: c.Observe = None,
+    y: c.Y = None,
+    group: c.Group = None,
+    members: c.Members = None,
+    rows_columns: c.RowsColumns = None,
+    weight: c.Weight = None,
+    noise: c.Noise = None,
+    id: c.Id = "",
+    features: Annotated[str, typer.Option(help="Feature columns: a,b,c. Default: all.")] = "",
+    drop: Annotated[str, typer.Option(help="Columns that are no features.")] = "",
+    categories: Annotated[str, typer.Option(help="Number columns that are categories.")] = "",
+    missing: Annotated[str, typer.Option(help="Texts that mean a missing value: ?,unknown")] = "",
+    classes: Annotated[str, typer.Option(help="Number of classes, or their names a,b,c.")] = "",
+    family: Annotated[str, typer.Option(help="Distribution of a target. Default: normal.")] = "",
+    learner: Annotated[str, typer.Option(help="Default: lightgbm. Also linear, network, …")] = "",
+    set: Annotated[
+        list[str] | None, typer.Option("--set", help="Option of the learner: n_estimators=300.")
+    ] = None,
+    eval: Annotated[
+        float | None, typer.Option(min=0, max=0.5, help="Share of sets held out. Default: 0.2.")
+    ] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed of all chance. Default: 0.")] = None,
+    out: Annotated[Path | None, typer.Option(help="Folder of the model. Default: model.")] = None,
+    config: Annotated[
+        Path | None, typer.Option(help="YAML or TOML file with any of these; options go first.")
+    ] = None,
+    json: c.Json = False,
+) -> None:
+    """Learn a model of rows from labels of sets of them.
+
+    Options after a --sets are about that file, so that several kinds can be mixed.
+    """
+    spec = c.read_config(config) if config else FitSpec()
+    lined = {
+        "observe": observe, "y": y, "group": group, "members": members,
+        "rows_columns": rows_columns, "weight": weight, "noise": noise,
+    }  # fmt: skip
+    given: dict[str, Any] = {
+        "rows": rows, "out": out, "id": id, "features": split(features), "drop": split(drop),
+        "categories": split(categories), "missing": split(missing), "classes": split(classes),
+        "family": family, "learner": learner,
+        "sets": c.line_up(ctx.meta["order"], sets or [], lined),
+    }  # fmt: skip
+    if learner:  # options in the file are those of the learner in the file
+        spec.set = {}
+    for name, content in given.items():
+        if content:
+            setattr(spec, name, content)
+    spec.set |= c.learner_options(set or [])
+    spec.eval = spec.eval if eval is None else eval
+    spec.seed = spec.seed if seed is None else seed
+    if spec.rows is None:
+        raise Mistake("give the table of rows: setwise fit rows.csv --sets sets.csv …")
+    if not spec.sets:
+        raise Mistake("give the labels of sets: --sets sets.csv --observe mean --y income …")
+    _run(spec, json)
+
+
+def _run(spec: FitSpec, as_json: bool) -> None:
+    from rich.console import Console
+
+    console = Console(stderr=as_json, highlight=False)
+    assert spec.rows is not None
+    _check_out(spec.out)
+    fitting = Fitting(spec)
+    facts_table(console, words(fitting))
+    begin = time.perf_counter()
+    est, remarks = fitting.train(1)
+    seconds = time.perf_counter() - begin
+    for remark in remarks:
+        note(console, remark)
+    result = {**facts(fitting), **fitting.judge(est), "seconds": round(seconds, 3)}
+    with beside(spec.out) as folder:
+        try:
+            est.save(folder)
+        except (ImportError, TypeError, ValueError) as error:
+            raise Failure(f"the model could not be saved: {error}") from None
+        fitting.columns.save(folder)
+    result["model"] = str(spec.out)
+    facts_table(console, outcome(result, fitting))
+    if as_json:
+        print_json(result)
+
+
+def _check_out(out: Path) -> None:
+    """Raises, before any work, where the model could not be put."""
+    if out.is_dir() and any(out.iterdir()) and not (out / "columns.json").is_file():
+        raise Mistake(f"{out} holds other things than a model of setwise fit: name another --out")
+    if out.exists() and not out.is_dir():
+        raise Mistake(f"{out} is a file: --out is a folder")
+    for parent in out.absolute().parents:
+        if parent.exists():
+            if not parent.is_dir():
+                raise Mistake(f"{parent} is a file: {out} cannot be made in it")
+            if not os.access(parent, os.W_OK):
+                raise Mistake(f"{out} cannot be made: {parent} cannot be written to")
+            break

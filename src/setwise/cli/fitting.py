@@ -1,0 +1,208 @@
+"""The data of a fit as it was understood, and the training."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from typing import Any
+
+from setwise.cli.columns import Columns, choose_columns, limit_levels
+from setwise.cli.common import Failure, Mistake
+from setwise.cli.config import FitSpec
+from setwise.cli.membership import Block, Labels, observe, prepare
+from setwise.cli.names import family, learner
+from setwise.cli.tables import read
+
+__all__ = ["Fitting", "score_constant"]
+
+
+class Fitting:
+    """The data of a fit as it was understood, and the training."""
+
+    def __init__(self, spec: FitSpec) -> None:
+        from setwise.learners.boosting import Boosting
+
+        assert spec.rows is not None
+        self.spec = spec
+        groups = [name for s in spec.sets for name in s.group]
+        others = {*groups, *([spec.id] if spec.id else [])}
+        self.rows = read(spec.rows, [*others], spec.missing)
+        for name in others:
+            self.rows.column(name)
+        prepared = [(s, *prepare(s, spec.missing)) for s in spec.sets]
+        self.labels = _labels(spec, [(s, made) for s, made, _ in prepared])
+        self.family = family(spec.family or "normal") if self.labels.names is None else None
+        self.learner = learner(spec.learner, spec.set)
+        self.blocks: list[Block] = [
+            observe(s, made, table, self.rows, spec.id, self.labels) for s, made, table in prepared
+        ]
+        self._check_rules()
+        found, self.left_out = choose_columns(
+            self.rows, spec.features, spec.drop, spec.categories, others
+        )
+        one_hot = not isinstance(self.learner, Boosting)
+        if one_hot:
+            found = [limit_levels(f, self.rows) if f.kind == "category" else f for f in found]
+        self.columns = Columns(found, one_hot, spec.id or None, list(spec.missing))
+        self.X, _ = self.columns.encode(self.rows.data, self.rows.path)
+        self.train_sets, self.held_out, self.dropped, self.shared_rows = self._split()
+
+    def _check_rules(self) -> None:
+        from setwise.distributions import Categorical
+        from setwise.likelihood import find_rule
+
+        cls = Categorical if self.family is None else type(self.family)
+        for block in self.blocks:
+            try:
+                find_rule(type(block.observations.aggregate), cls.distribution)
+            except TypeError:
+                kind = type(block.observations.aggregate).__name__
+                raise Mistake(
+                    f"{block.spec.file}: {kind} is not known for targets of the family "
+                    f"{cls.__name__}; `setwise kinds {kind}` lists what is"
+                ) from None
+
+    def _split(self) -> tuple[list[Any], list[Any], int, bool]:
+        """Observations to learn from, held out; sets in neither; whether they share rows."""
+        from setwise.model_selection import SetKFold
+
+        every = [b.observations for b in self.blocks]
+        n = sum(map(len, every))
+        folds = round(1 / self.spec.eval) if self.spec.eval > 0 else 0
+        if folds < 2 or n < 2 * folds:
+            return every, [], 0, False
+        for disjoint in ("rows", "sets"):
+            split = SetKFold(folds, random_state=self.spec.seed, disjoint=disjoint)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore")
+                    train, test = next(iter(split.split(self.X, every)))
+            except ValueError:
+                continue
+            if disjoint == "sets" or split.dropped_[0] <= 0.2 * n:
+                return train, test, split.dropped_[0], disjoint == "sets"
+        raise AssertionError("sets can always be split")
+
+    # ---- training
+
+    def estimator(self, verbose: int) -> Any:
+        """The estimator, not fitted."""
+        import setwise as sw
+
+        common = {"learner": self.learner, "random_state": self.spec.seed, "verbose": verbose}
+        if self.family is not None:
+            return sw.AggregateRegressor(self.family, **common)
+        names: Any = self.labels.names
+        if all(name == str(i) for i, name in enumerate(names)):
+            names = len(names)
+        return sw.AggregateClassifier(names, **common)
+
+    def train(self, verbose: int) -> tuple[Any, list[str]]:
+        """The fitted estimator, and what was remarked on the way."""
+        est = self.estimator(verbose)
+        held_out = (self.X, self.held_out) if any(map(len, self.held_out)) else None
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            try:
+                est.fit(self.X, self.train_sets, eval=held_out)
+            except (ValueError, TypeError) as error:
+                raise self._located(est, error) from None
+            except (ImportError, RuntimeError, MemoryError, OSError) as error:
+                raise Failure(f"training failed: {error}") from None
+            except Exception as error:
+                if type(error).__module__.split(".")[0] not in ("lightgbm", "xgboost", "_catboost"):
+                    raise
+                few = " (with few rows, try --learner linear)" if len(self.rows) < 1000 else ""
+                raise Failure(f"training failed: {error}{few}") from None
+        notes = [str(w.message) for w in seen if issubclass(w.category, UserWarning)]
+        self.columns.constant = [x.tolist() for x in self._constant(est)]
+        return est, list(dict.fromkeys(notes))
+
+    def _located(self, est: Any, error: Exception) -> Mistake:
+        """The error with its place in a file, where it is a label that cannot be."""
+        from setwise.objective import Objective
+
+        for block in self.blocks:
+            try:
+                Objective(est._family(), [block.observations], len(self.rows)).start()
+            except (ValueError, TypeError) as again:
+                return block.explain(again)
+        return Mistake(str(error))
+
+    def _constant(self, est: Any) -> tuple[Any, Any]:
+        """Raw and shared parameters of largest likelihood without features."""
+        from setwise.objective import Objective
+
+        some = [o for o in self.train_sets if len(o)]
+        objective = Objective(est.family_, some, len(self.rows))
+        start: tuple[Any, Any] = objective.start(est.identifiability_.scale)
+        return start
+
+    def judge(self, est: Any) -> dict[str, Any]:
+        """Likelihoods of the sets, and what they tell in principle and here."""
+        used = self.train_sets
+        scores = {"train": est.score(self.X, used)}
+        scores["train_constant"] = score_constant(est, self.columns, used, len(self.rows))
+        if any(map(len, self.held_out)):
+            scores["held_out"] = est.score(self.X, self.held_out)
+            scores["held_out_constant"] = score_constant(
+                est, self.columns, self.held_out, len(self.rows)
+            )
+        every = [b.observations for b in self.blocks]
+        return {
+            "log_likelihood": scores,
+            "steps": len(est.history_),
+            "identifiability": est.identifiability_.facts(),
+            "open": est.diagnose(self.X, every),
+        }
+
+
+def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
+    """Classes, where the observations are about classes."""
+    import setwise as sw
+    from setwise.distributions import Categorical, Normal
+    from setwise.likelihood import find_rule
+
+    def known(made: Any, cls: Any) -> bool:
+        inner = made.aggregate if isinstance(made, sw.Noisy) else made
+        try:
+            find_rule(type(inner), cls.distribution)
+        except TypeError:
+            return False
+        return True
+
+    about = [(s, m) for s, m in kinds if known(m, Categorical) and not known(m, Normal)]
+    if spec.classes:
+        if spec.family:
+            raise Mistake("--family is about numbers and --classes about classes: give one of them")
+        if len(spec.classes) == 1 and spec.classes[0].isdigit():
+            return Labels([str(i) for i in range(max(2, int(spec.classes[0])))])
+        if len({*spec.classes}) < max(2, len(spec.classes)):
+            raise Mistake(
+                f"--classes {','.join(spec.classes)}: at least 2 different classes are needed"
+            )
+        return Labels(list(spec.classes), given=True)
+    if not about:
+        return Labels(None)
+    for s, made in about:
+        inner = made.aggregate if isinstance(made, sw.Noisy) else made
+        if isinstance(inner, sw.Counts | sw.Proportions | sw.Presence) and len(s.y) > 1:
+            return Labels(list(s.y))
+    for _, made in about:
+        inner = made.aggregate if isinstance(made, sw.Noisy) else made
+        if isinstance(inner, sw.AnyPositive | sw.Counts | sw.Proportions):
+            return Labels(["0", "1"])
+    kind = type(about[0][1]).__name__
+    raise Mistake(f"{kind} is about classes: say how many with --classes 3, or --classes a,b,c")
+
+
+def score_constant(est: Any, columns: Columns, observations: Any, n_rows: int) -> float:
+    """Mean log-likelihood per set of the model without features."""
+    import torch
+
+    from setwise.objective import Objective
+
+    raw, shared = (torch.tensor(x, dtype=torch.float64) for x in columns.constant)
+    some = [o for o in observations if len(o)]
+    objective = Objective(est.family_, some, n_rows)
+    return float(objective.score(raw.expand(n_rows, -1), shared))

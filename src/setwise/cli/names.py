@@ -1,0 +1,139 @@
+"""From words of the command line to aggregates, families and learners.
+
+`rank`, `order-statistic:k=2`, `student_t:df=3,scale=predicted`: a name in any spelling and, after a
+colon, the arguments of the constructor. What there is comes from the registries.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from setwise.cli.common import Mistake
+
+__all__ = ["aggregate", "family", "learner", "parse", "spelled", "value"]
+
+
+def spelled(name: str) -> str:
+    """A name without what spellings differ in.
+
+    >>> spelled("Order-Statistic"), spelled("student_t")
+    ('orderstatistic', 'studentt')
+    """
+    return re.sub(r"[-_ ]", "", name).lower()
+
+
+def parse(text: str) -> tuple[str, list[Any], dict[str, Any]]:
+    """A name, arguments and named arguments.
+
+    >>> parse("coarse:[[0, 1], [2]]")
+    ('coarse', [[[0, 1], [2]]], {})
+    >>> parse("Normal:scale=predicted")
+    ('Normal', [], {'scale': 'predicted'})
+    """
+    name, _, rest = text.partition(":")
+    given: list[Any] = []
+    named: dict[str, Any] = {}
+    for part in _parts(rest):
+        found = re.fullmatch(r"\s*([A-Za-z_]\w*)\s*=(.*)", part, re.S)
+        if found:
+            named[found[1]] = value(found[2])
+        else:
+            given.append(value(part))
+    return name.strip(), given, named
+
+
+def _parts(text: str) -> list[str]:
+    """The parts between commas that are in no bracket."""
+    parts, depth = [""], 0
+    for letter in text:
+        depth += (letter in "[({") - (letter in "])}")
+        if letter == "," and not depth:
+            parts.append("")
+        else:
+            parts[-1] += letter
+    return [part for part in parts if part.strip()]
+
+
+def value(text: str) -> Any:
+    """A number, list, true, false or none; anything else is a text."""
+    text = text.strip()
+    simple = {"true": True, "false": False, "none": None, "null": None}
+    if text.lower() in simple:
+        return simple[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return text
+
+
+def _find(what: str, name: str, known: Mapping[str, type]) -> type:
+    names = {spelled(key): cls for key, cls in known.items()}
+    if spelled(name) not in names:
+        listed = ", ".join(sorted(cls.__name__ for cls in names.values()))
+        raise Mistake(f"unknown {what} {name!r}; known are {listed}")
+    return names[spelled(name)]
+
+
+def _make(what: str, text: str, cls: type, given: list[Any], named: dict[str, Any]) -> Any:
+    try:
+        inspect.signature(cls).bind(*given, **named)
+        return cls(*given, **named)
+    except (TypeError, ValueError) as error:
+        options = ", ".join(str(p) for p in inspect.signature(cls).parameters.values())
+        raise Mistake(f"{what} {text!r}: {error}; it is {cls.__name__}({options})") from None
+
+
+def aggregate(text: str, noise: str | None = None) -> Any:
+    """The aggregate of these words, with `noise` such as laplace=0.5 around it."""
+    import setwise as sw
+    import setwise.aggregates  # so that all are known
+    from setwise.likelihood import aggregates
+
+    name, given, named = parse(text)
+    cls = _find("observation", name, {c.__name__: c for c in aggregates()})
+    if cls is sw.Custom:
+        raise Mistake("a custom function cannot be written here: use Python and setwise.Custom(fn)")
+    if cls is sw.Noisy:
+        raise Mistake("give what was observed as --observe, and its noise as --noise laplace=0.5")
+    made = _make("observation", text, cls, given, named)
+    if noise is None:
+        return made
+    _, given, named = parse(f"noisy:{noise}")
+    return _make("noise", noise, sw.Noisy, [made, *given], named)
+
+
+def family(text: str) -> Any:
+    """The family of these words."""
+    from setwise.distributions import families
+
+    name, given, named = parse(text)
+    cls = _find("family", name, families())
+    if cls.__name__ == "Categorical":
+        raise Mistake("classes are asked for with --classes, as in --classes 3 or --classes a,b,c")
+    return _make("family", text, cls, given, named)
+
+
+def learner(text: str, options: Mapping[str, Any]) -> Any:
+    """The learner of these words and options; EM takes the name of a scikit-learn estimator."""
+    from setwise.learners import learners
+
+    name, given, named = parse(text)
+    cls = _find("learner", name, learners())
+    if cls.__name__ == "EM":
+        return _make("learner", text, cls, [_sklearn(given, {**named, **options})], {})
+    return _make("learner", text, cls, given, {**named, **options})
+
+
+def _sklearn(given: list[Any], options: dict[str, Any]) -> Any:
+    from sklearn.utils import all_estimators
+
+    if len(given) != 1 or not isinstance(given[0], str):
+        raise Mistake("EM needs a scikit-learn estimator: --learner em:RandomForestRegressor")
+    cls = _find(
+        "estimator of scikit-learn", given[0], dict(all_estimators(["classifier", "regressor"]))
+    )
+    return _make("estimator", given[0], cls, [], options)

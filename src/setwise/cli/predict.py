@@ -1,0 +1,167 @@
+"""`setwise predict`."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import typer
+from numpy.typing import NDArray
+
+from setwise.cli import config as c
+from setwise.cli.columns import Columns
+from setwise.cli.common import Mistake, beside, facts_table, note, print_json
+from setwise.cli.files import Writer, arrow, batches, format_of, names_in
+
+__all__ = ["interval", "load", "predict"]
+
+BATCH = 1 << 16
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="Folder that setwise fit wrote.")],
+    rows: Annotated[Path, typer.Argument(help="Table of rows with the columns of the fit.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File of predictions. Default: CSV to the terminal.")
+    ] = None,
+    interval: Annotated[
+        float, typer.Option(min=0, max=0.9999, help="Probability of low to high; 0 for none.")
+    ] = 0.9,
+    id: c.Id = "",
+    batch: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = BATCH,
+    json: c.Json = False,
+) -> None:
+    """Predict every row of a file, in batches: a file may be larger than memory."""
+    from rich.console import Console
+
+    console = Console(stderr=True, highlight=False)
+    if out is None and json:
+        raise Mistake("--json says what was done; name the file of predictions with --out")
+    if out is not None:
+        if out.suffix.lower() == ".gz":
+            raise Mistake(f"{out}: predictions are not compressed with gzip; Parquet is small")
+        format_of(out)
+        if out.is_dir():
+            raise Mistake(f"{out} is a folder: --out is a file")
+        if out.exists() and rows.exists() and out.samefile(rows):
+            raise Mistake(f"{out} is the file of rows itself: name another --out")
+    est, columns = load(model)
+    unknown: Counter[str] = Counter()
+    n = n_batches = 0
+    name = id or (columns.id if columns.id in names_in(rows) else None)
+    parts = _predictions(est, columns, rows, name, interval, batch, unknown)
+    if out is None:
+        writer = Writer(Path("-.csv"), sys.stdout.buffer)
+        for part in parts:
+            writer.write(part)
+        writer.close()
+    else:
+        with beside(out) as new:
+            writer = Writer(out, new)
+            try:
+                for part in parts:
+                    writer.write(part)
+                    n, n_batches = n + part.num_rows, n_batches + 1
+            finally:
+                writer.close()
+            if not n:
+                raise Mistake(f"{rows}: there are no rows in it")
+    for name, count in unknown.items():
+        note(
+            console,
+            f"{count:,} values of {name} are categories that the model does not know; they count "
+            f"as missing",
+        )
+    found = est.identifiability_
+    if found.level != "exactly" and est.alignment_ is None:
+        note(console, f"predictions are known {found.level}. {found.words}")
+    if json:
+        told = {"rows": n, "batches": n_batches, "unknown_categories": dict(unknown)}
+        print_json({**told, "out": str(out), "identifiability": found.level})
+    elif out is not None:
+        facts_table(console, [("Predicted", f"{n:,} rows of {rows}", ""), ("Saved", str(out), "")])
+
+
+def load(folder: Path) -> tuple[Any, Columns]:
+    """A model that `setwise fit` wrote."""
+    import setwise as sw
+
+    if not folder.is_dir():
+        raise Mistake(f"{folder}: there is no such folder; give the one that setwise fit wrote")
+    columns = Columns.load(folder)
+    try:
+        return sw.load(folder), columns
+    except (ValueError, ImportError) as error:
+        raise Mistake(str(error)) from None
+
+
+def _predictions(
+    est: Any, columns: Columns, path: Path, id: str | None, level: float, size: int,
+    unknown: Counter[str],
+) -> Iterator[Any]:  # fmt: skip
+    """Record batches of predictions."""
+    pa = arrow()
+    types = columns.types
+    if id and id not in types:
+        types[id] = pa.string()
+    first = 0
+    for data in batches(path, types, size, columns.missing):
+        X, lost = columns.encode(data, path)
+        unknown.update(lost)
+        out: dict[str, Any] = {"row": np.arange(first, first + len(X))}
+        if id:
+            out = {id: data.column(id)}
+        first += len(X)
+        d = est.predict_dist(X)
+        if hasattr(est, "classes_"):
+            probs = np.asarray(d.probs)
+            out["prediction"] = est.classes_[probs.argmax(1)]
+            for i, name in enumerate(est.classes_.tolist()):
+                out[f"p_{name}"] = probs[:, i]
+        else:
+            out["prediction"] = est.predict(X) if level <= 0 else _point(d)
+            if level > 0:
+                out["low"], out["high"] = interval(d, level)
+        yield pa.RecordBatch.from_pydict({k: pa.array(v) for k, v in out.items()})
+
+
+def _point(d: Any) -> NDArray[np.float64]:
+    """The mean, or the middle where there is none."""
+    import torch.distributions as td
+
+    return np.asarray(d.loc if isinstance(d, td.Cauchy | td.StudentT) else d.mean, np.float64)
+
+
+def interval(d: Any, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The middle interval that holds each target with this probability (or more, for counts)."""
+    import torch
+
+    from setwise.distributions import double
+
+    with torch.no_grad():
+        d = double(d)
+        return _quantile(d, (1 - level) / 2), _quantile(d, (1 + level) / 2)
+
+
+def _quantile(d: Any, p: float) -> NDArray[np.float64]:
+    """The smallest x with P(Z ≤ x) ≥ p."""
+    import torch
+    import torch.distributions as td
+    from scipy import stats
+
+    found: Any
+    if isinstance(d, td.StudentT):
+        found = stats.t.ppf(p, d.df, d.loc, d.scale)
+    elif isinstance(d, td.Gamma):
+        found = stats.gamma.ppf(p, d.concentration, scale=1 / d.rate)
+    elif isinstance(d, td.Poisson):
+        found = stats.poisson.ppf(p, d.rate)
+    elif isinstance(d, td.NegativeBinomial):
+        found = stats.nbinom.ppf(p, d.total_count, torch.sigmoid(-d.logits))
+    else:
+        found = d.icdf(torch.full(d.batch_shape, p, dtype=torch.float64))
+    return np.asarray(found, np.float64)

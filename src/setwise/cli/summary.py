@@ -1,0 +1,139 @@
+"""What `setwise fit` says of its data and of its outcome, to machines and to people."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from setwise.cli.common import number
+from setwise.cli.files import some
+from setwise.cli.fitting import Fitting
+from setwise.cli.membership import Block
+
+__all__ = ["facts", "outcome", "words"]
+
+
+def facts(fitting: Fitting) -> dict[str, Any]:
+    """The data as it was understood, for machines."""
+    kinds = [f.kind for f in fitting.columns.features]
+    used = {i for b in fitting.blocks for i in b.observations.sets.indices.tolist()}
+    return {
+        "rows": {
+            "file": str(fitting.spec.rows),
+            "n": len(fitting.rows),
+            "in_no_set": len(fitting.rows) - len(used),
+            "features": {f.name: f.kind for f in fitting.columns.features},
+            "kinds": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+            "left_out": fitting.left_out,
+            "missing_values": int(
+                sum(fitting.rows.column(f.name).null_count for f in fitting.columns.features)
+            ),
+        },
+        "sets": [_block_facts(b) for b in fitting.blocks],
+        "classes": fitting.labels.names,
+        "family": None if fitting.family is None else repr(fitting.family),
+        "learner": repr(fitting.learner),
+        "seed": fitting.spec.seed,
+        "n_train": sum(map(len, fitting.train_sets)),
+        "n_held_out": sum(map(len, fitting.held_out)),
+        "n_dropped": fitting.dropped,
+    }
+
+
+def words(fitting: Fitting) -> list[tuple[str, str, str]]:
+    """The data as it was understood, for people."""
+    told = facts(fitting)
+    rows = told["rows"]
+    kinds = ", ".join(f"{n} {_plural(kind, n)}" for kind, n in rows["kinds"].items())
+    details = some(list(rows["features"]))
+    for remark in fitting.left_out:
+        details += f"\nleft out {remark}"
+    if rows["missing_values"]:
+        filled = ", filled with medians" if fitting.columns.one_hot else ""
+        details += f"\n{rows['missing_values']:,} missing values{filled}"
+    if rows["in_no_set"]:
+        details += f"\n{rows['in_no_set']:,} rows are in no set"
+    n = len(rows["features"])
+    out = [
+        (
+            "Rows",
+            f"{rows['n']:,} rows of {rows['file']}, {n} {_plural('feature', n)} ({kinds})",
+            details,
+        )
+    ]
+    for i, block in enumerate(fitting.blocks):
+        out.append(("Sets" if i == 0 else "", *_block_words(block)))
+    target = (
+        f"{type(fitting.family).__name__} targets"
+        if fitting.family
+        else f"{fitting.labels.number} classes"
+    )
+    text = f"{fitting.learner!r} of {target}"
+    details = f"{told['n_train']:,} sets to learn from, {told['n_held_out']:,} held out"
+    if fitting.dropped:
+        details += f", {fitting.dropped:,} left out because they share rows with those"
+    if fitting.shared_rows:
+        details += "; sets share so many rows that held-out ones do too"
+    if fitting.labels.names and not all(n.isdigit() for n in fitting.labels.names):
+        details = f"classes {some(fitting.labels.names)}\n{details}"
+    return [*out, ("Model", text, details)]
+
+
+def _block_facts(block: Block) -> dict[str, Any]:
+    o = block.observations
+    facts = {
+        "file": str(block.spec.file),
+        "observe": repr(o.aggregate),
+        "y": block.spec.y,
+        "n": len(o),
+        "sizes": [int(o.sets.sizes.min()), int(o.sets.sizes.max())],
+        "remarks": block.remarks,
+    }
+    if o.y is not None:
+        finite = o.y[np.isfinite(o.y)]
+        facts["range"] = [float(finite.min()), float(finite.max())] if len(finite) else None
+        facts["mean"] = float(finite.mean()) if len(finite) else None
+    return facts
+
+
+def _block_words(block: Block) -> tuple[str, str]:
+    facts = _block_facts(block)
+    low, high = facts["sizes"]
+    sizes = f"{low:,}" if low == high else f"{low:,} to {high:,}"
+    rows = _plural("row", high)
+    text = f"{facts['n']:,} sets of {facts['file']}, of {sizes} {rows} each: {facts['observe']}"
+    details = []
+    if facts.get("range"):
+        label = ", ".join(block.spec.y)
+        ends = " to ".join(number(x) for x in facts["range"])
+        details.append(f"{label}: {ends}, on average {number(facts['mean'])}")
+    return text, "\n".join([*details, *block.remarks])
+
+
+def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, str]]:
+    """What came of it, for people."""
+    scores = result["log_likelihood"]
+    which = "held_out" if "held_out" in scores else "train"
+    name = "held-out" if which == "held_out" else "training"
+    gain = scores[which] - scores[f"{which}_constant"]
+    text = f"log-likelihood {scores[which]:.4g} per {name} set"
+    details = f"{scores[which + '_constant']:.4g} without features"
+    if gain <= 0:
+        details += ": the features do not help to tell these sets"
+    found = result["identifiability"]
+    return [
+        ("Fit", text, details),
+        ("Identified", found["level"], found["words"]),
+        *(("Left open", remark, "") for remark in result["open"]),
+        (
+            "Saved", f"{result['model']} ({result['seconds']:.1f} s)",
+            f"next: setwise predict {result['model']} new{fitting.rows.path.suffix} --out "
+            f"predictions.csv",
+        ),
+    ]  # fmt: skip
+
+
+def _plural(word: str, n: int) -> str:
+    many = {"category": "categories"}
+    return word if n == 1 else many.get(word, word + "s")

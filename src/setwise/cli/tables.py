@@ -1,0 +1,115 @@
+"""Tables: columns as numbers or names, and where in its file each value is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from setwise.cli.common import Mistake
+from setwise.cli.files import (
+    arrow,
+    csv_records,
+    format_of,
+    is_number,
+    is_numeric,
+    is_text,
+    json_lines,
+    key,
+    read_arrow,
+    some,
+)
+
+__all__ = ["Table", "read"]
+
+
+@dataclass
+class Table:
+    """A table and the file that it came from."""
+
+    path: Path
+    data: Any  # pyarrow.Table
+    missing: Sequence[str] = ()
+    _orders: dict[str, dict[str | None, int]] = field(default_factory=dict, repr=False)
+
+    def __len__(self) -> int:
+        return int(self.data.num_rows)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        return list(self.data.column_names)
+
+    def column(self, name: str) -> Any:
+        """A column, or an error that lists those that there are."""
+        if name not in self.names:
+            raise Mistake(f"{self.path}: there is no column {name!r}; it has {some(self.names)}")
+        return self.data.column(name)
+
+    def numbers(self, name: str) -> NDArray[np.float64]:
+        """A column of numbers, NaN where there is no value."""
+        pa, column = arrow(), self.column(name)
+        kind = column.type
+        if pa.types.is_dictionary(kind):
+            column, kind = column.cast(kind.value_type), kind.value_type
+        if pa.types.is_boolean(kind):
+            column = column.cast(pa.int8())
+        elif not is_numeric(pa, kind):
+            if not (is_text(pa, kind) or pa.types.is_null(kind)):
+                raise Mistake(f"{self.path}, column {name}: expected numbers, got {kind}")
+            for i, value in enumerate(column.to_pylist()):
+                if value is not None and not is_number(value):
+                    raise self.wrong(i, name, f"expected a number, got {value!r}")
+            column = pa.array([v if v is None else float(v) for v in column.to_pylist()])
+        out = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+        return np.array(out, dtype=np.float64)
+
+    def keys(self, name: str) -> list[str | None]:
+        """A column of names or numbers of things, as texts: 7, 7.0 and "7" are the same."""
+        values = self.column(name).to_pylist()
+        return [None if v is None or v != v else key(v) for v in values]
+
+    def order(self, name: str) -> dict[str | None, int]:
+        """The number of each row by its name in a column; by 0, 1, 2, … where `name` is empty."""
+        if name not in self._orders:
+            keys = self.keys(name) if name else [str(i) for i in range(len(self))]
+            out: dict[str | None, int] = {}
+            for i, found in enumerate(keys):
+                if found is None:
+                    raise self.wrong(i, name, "the row has no name")
+                if found in out:
+                    raise self.wrong(i, name, f"{found!r} names more than one row")
+                out[found] = i
+            self._orders[name] = out
+        return self._orders[name]
+
+    def wrong(self, record: int, column: str | None, what: str) -> Mistake:
+        """The error for a record (counted from 0), naming file, line and column."""
+        return Mistake(f"{self.where(record, column)}: {what}")
+
+    def where(self, record: int, column: str | None = None) -> str:
+        """File, line and column of a value."""
+        line = self._lines[record] if self._lines is not None else None
+        place = f"row {record + 1}" if line is None else f"line {line}"
+        return f"{self.path}, {place}" + (f", column {column}" if column else "")
+
+    @cached_property
+    def _lines(self) -> list[int] | None:
+        kind = format_of(self.path)
+        if kind == "csv":
+            return [line for line, _ in islice(csv_records(self.path), 1, None)]
+        return [line for line, _ in json_lines(self.path)] if kind == "json" else None
+
+
+def read(path: Path, texts: Iterable[str] = (), missing: Sequence[str] = ()) -> Table:
+    """The whole table; `texts` are columns of a CSV file that stay as they are (007 is no 7)."""
+    data = read_arrow(path, texts, missing)
+    if not data.num_rows:
+        raise Mistake(f"{path}: there are no rows in it")
+    return Table(path, data, missing)

@@ -1,0 +1,254 @@
+"""A folder of results as the report sees it: trials, facts of the run, curves and reasons.
+
+`TABLE.csv` has one line per trial, `TABLE.json` beside it the versions, the machine and the
+command, `TABLE-history.csv`, where there is one, a line per step of a trial. `notes.toml` may give
+reasons: `"DATASET/METHOD" = "text"`, or `DATASET = "text"` for each method. Nothing is written.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import statistics
+import tomllib
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from setwise.datasets import info, names
+from setwise.experiments.paper import TABLES, Figure, Table, columns, figures, twin
+
+__all__ = ["SETTINGS", "Folder", "Measured", "ResultsError", "read"]
+
+SETTINGS = ("protocol", "best")
+Key = tuple[str, str, str]  # data set, method, setting
+
+
+class ResultsError(ValueError):
+    """A folder of results that cannot be read; the message is one line."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """The trials of one table."""
+
+    table: Table
+    values: dict[Key, dict[int, float]]
+    seconds: float
+    notes: list[str]
+    facts: dict[str, Any]
+    curves: dict[Key, dict[int, dict[float, float]]] = field(default_factory=dict)
+
+    @cached_property
+    def datasets(self) -> list[str]:
+        """The data sets of the table, measured or not, then others that were measured."""
+        return list(dict.fromkeys([*names(self.table.name), *(d for d, _, _ in self.values)]))
+
+    @cached_property
+    def methods(self) -> list[str]:
+        """The paper's columns, measured or not, then those of ours that it has not."""
+        return list(dict.fromkeys([*columns(self.table.name), *(m for _, m, _ in self.values)]))
+
+    @property
+    def trials(self) -> int:
+        """The greatest number of trials of a cell."""
+        return max((len(v) for v in self.values.values()), default=0)
+
+    def ours(self, dataset: str, method: str, setting: str) -> Figure | None:
+        """What we measured, None where nothing was; the deviation of one trial is NaN."""
+        values = list(self.values.get((dataset, method, setting), {}).values())
+        if not values:
+            return None
+        if not all(map(math.isfinite, values)):
+            return Figure(math.nan, math.nan, len(values))
+        std = statistics.stdev(values) if len(values) > 1 else math.nan
+        return Figure(statistics.fmean(values), std, len(values))
+
+    def theirs(self, dataset: str, method: str) -> Figure | None:
+        """The paper's figure beside it, None where it has none."""
+        return figures(self.table.name).get((dataset, twin(self.table.name, method) or ""))
+
+    def missing(self) -> list[str]:
+        """What was not measured, one line for the data sets that lack the same."""
+        out = []
+        for setting in SETTINGS:
+            gaps: dict[str, list[str]] = defaultdict(list)
+            for dataset in self.datasets:
+                counts = {m: len(self.values.get((dataset, m, setting), ())) for m in self.methods}
+                lacks: dict[int, list[str]] = defaultdict(list)
+                for method, count in counts.items():
+                    if count < self.trials:
+                        lacks[count].append(method)
+                parts = []
+                for count, methods in sorted(lacks.items()):
+                    what = "every method" if len(methods) == len(counts) else ", ".join(methods)
+                    parts.append(f"{what} ({count} of {self.trials} trials)" if count else what)
+                if parts:
+                    gaps["; ".join(parts)].append(dataset)
+            for what, where in gaps.items():
+                sets = "every data set" if len(where) == len(self.datasets) else ", ".join(where)
+                out.append(f"`{setting}`, {sets}: {what}")
+        return out
+
+
+@dataclass(frozen=True)
+class Folder:
+    """The tables of a folder by name, in the paper's order, and reasons by data set and method."""
+
+    path: Path
+    tables: dict[str, Measured]
+    reasons: dict[tuple[str, str], str]
+
+    def reason(self, dataset: str, method: str) -> str:
+        """Why a row stays behind, "" where nobody has said."""
+        return self.reasons.get((dataset, method)) or self.reasons.get((dataset, ""), "")
+
+
+def read(path: Path) -> Folder:
+    """Reads a folder of results.
+
+    Raises:
+        ResultsError: the folder or a file is not as expected; the message has file and line.
+    """
+    if not path.is_dir():
+        raise ResultsError(f"{path} is no folder: name the one that `setwise reproduce` wrote to")
+    tables = {}
+    for name, table in TABLES.items():
+        file = path / f"{name}.csv"
+        if file.exists():
+            measured = _table(file, table)
+            if measured.values:
+                tables[name] = measured
+    if not tables:
+        wanted = ", ".join(f"{name}.csv" for name in TABLES)
+        raise ResultsError(
+            f"{path} holds no results: expected one or more of {wanted}; "
+            f"`setwise reproduce TABLE --out {path}` makes them"
+        )
+    return Folder(path, tables, _reasons(path / "notes.toml"))
+
+
+def _table(file: Path, table: Table) -> Measured:
+    values: dict[Key, dict[int, float]] = defaultdict(dict)
+    seconds, notes = 0.0, []
+    names = ("dataset", "method", "setting", "trial", "value", "seconds", "note")
+    for where, row in _lines(file, names):
+        key, trial, value = _cell(where, row)
+        if trial in values[key]:
+            raise ResultsError(
+                f"{where}: a second result of {', '.join(key)}, trial {trial}; remove one of them"
+            )
+        values[key][trial] = value
+        seconds += _number(where, row, "seconds")
+        if row["note"]:
+            notes.append(row["note"])
+    return Measured(
+        table,
+        dict(values),
+        seconds,
+        notes,
+        _facts(file.with_suffix(".json")),
+        _curves(file.with_name(f"{file.stem}-history.csv")),
+    )
+
+
+def _curves(file: Path) -> dict[Key, dict[int, dict[float, float]]]:
+    curves: dict[Key, dict[int, dict[float, float]]] = defaultdict(lambda: defaultdict(dict))
+    if file.exists():
+        for where, row in _lines(file, ("dataset", "method", "setting", "trial", "step", "value")):
+            key, trial, value = _cell(where, row)
+            curves[key][trial][_number(where, row, "step")] = value
+    return {key: dict(trials) for key, trials in curves.items()}
+
+
+def _lines(file: Path, names: tuple[str, ...]) -> list[tuple[str, dict[str, str]]]:
+    """The rows of a file with their places; a last line without its end is still being written."""
+    try:
+        text = file.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ResultsError(f"{file}: cannot be read ({error})") from error
+    reader = csv.reader(text[: text.rfind("\n") + 1].splitlines())
+    out = []
+    try:
+        head = next(reader, [])
+        if tuple(head) != names:
+            raise ResultsError(
+                f"{file}, line 1: the columns should be {','.join(names)}, got {','.join(head)}"
+            )
+        for row in reader:
+            where = f"{file}, line {reader.line_num}"
+            if len(row) != len(names):
+                raise ResultsError(f"{where}: expected {len(names)} fields, got {len(row)}")
+            out.append((where, dict(zip(names, row, strict=True))))
+    except csv.Error as error:
+        raise ResultsError(f"{file}, line {reader.line_num}: {error}") from error
+    return out
+
+
+def _cell(where: str, row: dict[str, str]) -> tuple[Key, int, float]:
+    try:
+        dataset = info(row["dataset"]).name
+    except ValueError as error:
+        raise ResultsError(f"{where}: {error}") from error
+    if row["setting"] not in SETTINGS:
+        raise ResultsError(
+            f"{where}: the setting should be {' or '.join(SETTINGS)}, got {row['setting']!r}"
+        )
+    key = dataset, row["method"], row["setting"]
+    trial = _number(where, row, "trial")
+    if trial != int(trial):
+        raise ResultsError(f"{where}: trial should be a whole number, got {row['trial']!r}")
+    return key, int(trial), _number(where, row, "value", finite=False)
+
+
+def _number(where: str, row: dict[str, str], name: str, finite: bool = True) -> float:
+    try:
+        value = float(row[name])
+        if finite and not math.isfinite(value):
+            raise ValueError
+    except ValueError:
+        raise ResultsError(f"{where}: {name} should be a number, got {row[name]!r}") from None
+    return value
+
+
+def _facts(file: Path) -> dict[str, Any]:
+    if not file.exists():
+        return {}
+    try:
+        facts = json.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultsError(f"{file}: not JSON: {error}") from error
+    if not isinstance(facts, dict):
+        raise ResultsError(f"{file}: expected an object of facts, got {type(facts).__name__}")
+    return facts
+
+
+def _reasons(file: Path) -> dict[tuple[str, str], str]:
+    if not file.exists():
+        return {}
+    try:
+        entries = tomllib.loads(file.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise ResultsError(f"{file}: not TOML: {error}") from error
+    flat: dict[str, Any] = {}
+    for key, value in entries.items():
+        if isinstance(value, dict):  # a table [DATASET] of METHOD = text does as well
+            flat.update({f"{key}/{method}": text for method, text in value.items()})
+        else:
+            flat[key] = value
+    out = {}
+    for key, text in flat.items():
+        dataset, _, method = key.partition("/")
+        try:
+            name = info(dataset).name
+        except ValueError as error:
+            raise ResultsError(f"{file}: {key}: {error}") from error
+        if method and not any(twin(table, method) for table in TABLES):
+            raise ResultsError(f"{file}: {key}: no table has a method {method}")
+        if not isinstance(text, str):
+            raise ResultsError(f"{file}: {key}: expected a text, got {text!r}")
+        out[name, method] = text
+    return out

@@ -1,0 +1,416 @@
+"""The report: our figures beside the paper's, as a page that needs no network, or as Markdown.
+
+Both are made from one list of parts, so that they say the same.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from html import escape
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from setwise import page
+from setwise.datasets import info
+from setwise.experiments.bars import Bar, bars
+from setwise.experiments.drawings import curves, dots, sizes
+from setwise.experiments.folder import SETTINGS, Folder, Measured, read
+from setwise.experiments.paper import (
+    TABLES,
+    TRIALS,
+    Figure,
+    bold,
+    gain,
+    is_likelihood,
+    number,
+    seen,
+    twin,
+    verdict,
+)
+from setwise.page import Cell
+
+__all__ = ["html", "markdown"]
+
+TITLE = "The paper's experiments, reproduced"
+STANDINGS = ("ahead", "level", "behind")
+MET = {True: ("met", True, "good"), False: ("not met", True, "bad"), None: ("open", False, "muted")}
+SIGNS = {"ahead": ("▲", "good"), "level": ("=", ""), "behind": ("▼", "bad")}
+
+
+class Grid(NamedTuple):
+    """A table of the report."""
+
+    columns: list[str]
+    rows: list[list[str | Cell]]
+    caption: str = ""
+
+
+class Aims(NamedTuple):
+    """What was to be shown; the page has aim and measurement in one cell, which suits a phone."""
+
+    bars: list[Bar]
+
+
+class Tiles(NamedTuple):
+    """Numbers to see first."""
+
+    pairs: list[tuple[str, str]]
+
+
+class Drawing(NamedTuple):
+    """A figure; Markdown leaves it out."""
+
+    figure: Any
+    caption: str
+
+
+class Fold(NamedTuple):
+    """What the page shows when asked to."""
+
+    title: str
+    blocks: list[Any]
+
+
+Block = str | Grid | Aims | Tiles | Drawing | Fold  # a text is a paragraph
+Part = tuple[str, list[Block]]
+
+
+def html(results: str | Path) -> str:
+    """The page for a folder of results.
+
+    Raises:
+        ResultsError: the folder or a file is not as expected; the message has file and line.
+    """
+    lead, parts = _document(read(Path(results)), drawings=True)
+    sections = [page.section(title, *map(_html, blocks)) for title, blocks in parts]
+    return page.page(TITLE, *sections, lead=lead)
+
+
+def markdown(results: str | Path) -> str:
+    """The same as Markdown, without the drawings.
+
+    Raises:
+        ResultsError: the folder or a file is not as expected; the message has file and line.
+    """
+    lead, parts = _document(read(Path(results)), drawings=False)
+    pieces = [f"# {TITLE}", lead]
+    for title, blocks in parts:
+        pieces += [f"## {title}", *(text for block in blocks for text in _markdown(block))]
+    return "\n\n".join(pieces) + "\n"
+
+
+def _html(block: Block) -> str:
+    match block:
+        case str():
+            return page.paragraph(block)
+        case Grid():
+            rows = [[_breaking(first), *rest] for first, *rest in block.rows]
+            return page.table(block.columns, rows, block.caption)
+        case Aims():
+            rows = [[Cell(*MET[bar.met]), _aim(bar)] for bar in block.bars]
+            return page.table(["", "aim, and what was measured"], rows)
+        case Tiles():
+            return page.tiles(block.pairs)
+        case Drawing():
+            return page.figure(block.figure, block.caption)
+        case Fold():
+            inside = "\n".join(map(_html, block.blocks))
+            return f"<details>\n<summary>{escape(block.title)}</summary>\n{inside}\n</details>"
+
+
+def _breaking(name: str | Cell) -> str | Cell:
+    """The name of a method such that a narrow screen may break it."""
+    if isinstance(name, Cell) or not re.fullmatch(r"`\w+`", name):
+        return name
+    return page.Raw(f"<code>{name[1:-1].replace('_', '_<wbr>')}</code>")
+
+
+def _aim(bar: Bar) -> page.Raw:
+    aim, measured = (
+        page.paragraph(text).removeprefix("<p>").removesuffix("</p>")
+        for text in (bar.aim, bar.measured)
+    )
+    return page.Raw(f'{aim}<br><span class="muted">{measured}</span>')
+
+
+def _markdown(block: Block) -> Iterator[str]:
+    match block:
+        case str():
+            yield block
+        case Grid():
+            if block.caption:
+                yield block.caption
+            lines = [block.columns, ["---"] * len(block.columns), *map(_plain, block.rows)]
+            yield "\n".join(f"| {' | '.join(_one_line(c) for c in line)} |" for line in lines)
+        case Aims():
+            rows: list[list[str | Cell]] = [
+                [bar.aim, Cell(*MET[bar.met]), bar.measured] for bar in block.bars
+            ]
+            yield from _markdown(Grid(["aim", "met?", "measured"], rows))
+        case Tiles():
+            yield "\n".join(f"- **{number}** {label}" for number, label in block.pairs)
+        case Fold():
+            yield f"### {block.title}"
+            for inner in block.blocks:
+                yield from _markdown(inner)
+
+
+def _plain(row: list[str | Cell]) -> list[str]:
+    cells = [cell if isinstance(cell, Cell) else Cell(cell) for cell in row]
+    return [f"**{cell.text}**" if cell.strong and cell.text else cell.text for cell in cells]
+
+
+def _one_line(text: str) -> str:
+    return text.replace("\n", " ").replace("|", "\\|").replace("<", "&lt;")
+
+
+# ---- parts
+
+
+def _document(folder: Folder, drawings: bool) -> tuple[str, list[Part]]:
+    absent = [name for name in TABLES if name not in folder.tables]
+    lead = (
+        'Our figures beside those of "Learning from Aggregate Observations" (Zhang, '
+        "Charoenphakdee, Wu and Sugiyama, NeurIPS 2020). `protocol` has the paper's model and "
+        "budget with our likelihoods, `best` our defaults."
+    )
+    parts: list[Part] = [_summary(folder, absent), ("What was to be shown", [Aims(bars(folder))])]
+    parts += [_table(folder, measured, drawings) for measured in folder.tables.values()]
+    return lead, [*parts, _making(folder)]
+
+
+def _summary(folder: Folder, absent: list[str]) -> Part:
+    aims = bars(folder)
+    told = [bar.met for bar in aims if bar.met is not None]
+    total: Counter[str] = Counter()
+    sentences: list[Block] = []
+    others: list[Block] = []
+    for name, measured in folder.tables.items():
+        texts = []
+        for setting in SETTINGS:
+            count = _standings(measured, filter(is_likelihood, measured.methods), setting)
+            if setting == "best":
+                total += Counter({word: len(where) for word, where in count.items()})
+            cells = sum(map(len, count.values()))
+            if cells:
+                behind = [f"{d} {m}" for d, m in count["behind"]]
+                more = f" and {len(behind) - 5} more" if len(behind) > 5 else ""
+                named = f" ({', '.join(behind[:5])}{more})" if behind and setting == "best" else ""
+                texts.append(
+                    f"in `{setting}` ahead in {len(count['ahead'])} of {cells} cells, level in "
+                    f"{len(count['level'])}, behind in {len(count['behind'])}{named}"
+                )
+        sentences.append(f"**{name}**: {'; '.join(texts) or 'no likelihood method yet'}.")
+        rows: dict[bool, list[list[str | Cell]]] = {True: [], False: []}
+        for method in measured.methods:
+            counts = [_standings(measured, [method], setting) for setting in SETTINGS]
+            if any(any(count.values()) for count in counts):
+                shown = (", ".join(str(len(count[w])) for w in STANDINGS) for count in counts)
+                rows[is_likelihood(method)].append([f"`{method}`", *shown])
+        if rows[True]:
+            sentences.append(Grid(["method", *SETTINGS], rows[True]))
+        if rows[False]:
+            others.append(Grid(["method", *SETTINGS], rows[False], f"**{name}**"))
+    tiles = Tiles(
+        [
+            (f"{sum(told)} of {len(told)}", f"aims met; {len(aims) - len(told)} more are open"),
+            *((str(total[word]), f"cells {word}, likelihood methods, best") for word in STANDINGS),
+        ]
+    )
+    blocks: list[Block] = [tiles]
+    blocks.append(
+        "Ahead and behind mean by more than one standard error of the difference of the two means, "
+        "level means within it. Counted here are the estimators by likelihood that the paper "
+        "proposes, each on each data set; the small tables count data sets ahead, level, behind."
+    )
+    blocks += sentences
+    if absent:
+        blocks.append(f"**No results yet** for {', '.join(absent)}.")
+    if others:
+        blocks.append(
+            Fold("Baselines and full supervision: data sets ahead, level, behind", others)
+        )
+    return "Where we stand", blocks
+
+
+def _table(folder: Folder, measured: Measured, drawings: bool) -> Part:
+    table = measured.table
+    found = [m for m in measured.methods if any(key[1] == m for key in measured.values)]
+    main = [m for m in found if is_likelihood(m)]
+    trials = "1 trial" if measured.trials == 1 else f"{measured.trials} trials"
+    few = "" if measured.trials >= TRIALS else f", of which the paper has {TRIALS}"
+    blocks: list[Block] = [
+        f"Figures are the {table.metric}. {trials} a cell{few}; "
+        f"{_time(measured.seconds)} of computing in all."
+    ]
+    if drawings:
+        blocks += _drawings(measured, main)
+    marks = _marks(measured)
+    blocks += [_grid(folder, measured, method, marks) for method in main]
+    rest = [_grid(folder, measured, method, marks) for method in found if method not in main]
+    if rest:
+        blocks.append(Fold(f"{table.name}: baselines and full supervision", list(rest)))
+    partial = [info(d) for d in measured.datasets if info(d).partial]
+    if partial:
+        some = (f"{one.name} ({one.rows} of {one.full_rows} rows)" for one in partial)
+        blocks.append(
+            f"**Partial data sets**, of which not all rows were to be had: {', '.join(some)}."
+        )
+    missing = measured.missing()
+    if missing:
+        blocks.append(Grid(["not measured"], [[line] for line in missing]))
+    else:
+        blocks.append("No cell is missing.")
+    blocks.append(_facts(measured))
+    return f"{table.name}: {table.about}", blocks
+
+
+def _drawings(measured: Measured, main: list[str]) -> Iterator[Drawing]:
+    if measured.table.name == "varying-k":
+        for dataset in measured.datasets:
+            drawn = sizes(measured, dataset)
+            if drawn is not None:
+                lines = "boosting in full, linear in broken lines; band: one standard deviation"
+                yield Drawing(drawn, f"{dataset}: {lines}")
+    elif not measured.curves:
+        for method in main:
+            drawn = dots(measured, method)
+            if drawn is not None:
+                beyond = "" if measured.table.higher else "; what is off the scale is at its edge"
+                yield Drawing(drawn, f"`{method}` ± one standard deviation{beyond}")
+    for drawn, caption in curves(measured):
+        yield Drawing(drawn, caption)
+
+
+def _marks(measured: Measured) -> set[tuple[str, str, str]]:
+    """The cells to set in bold."""
+    if measured.table.name == "varying-k":
+        return set()  # sizes do not compete
+    out = set()
+    for setting in SETTINGS:
+        for dataset in measured.datasets:
+            row = {m: f for m in measured.methods if (f := measured.ours(dataset, m, setting))}
+            out |= {(dataset, m, setting) for m in bold(row, measured.table.sign)}
+    return out
+
+
+def _grid(
+    folder: Folder, measured: Measured, method: str, marks: set[tuple[str, str, str]]
+) -> Grid:
+    """One method: the paper's figure, ours in both settings, and by how much ours is better."""
+    sign = measured.table.sign
+    rows: list[list[str | Cell]] = []
+    reasons = False
+    for dataset in measured.datasets:
+        theirs = measured.theirs(dataset, method)
+        name = f"{dataset} (partial)" if info(dataset).partial else dataset
+        row: list[str | Cell] = [name, Cell(_figure(theirs), bool(theirs and theirs.bold))]
+        standing = {}
+        for setting in reversed(SETTINGS):  # best first: a phone shows the columns on the left
+            ours = measured.ours(dataset, method, setting)
+            few = f" ({ours.trials} tr.)" if ours and ours.trials < measured.trials else ""
+            row.append(Cell(_figure(ours) + few, (dataset, method, setting) in marks))
+            if ours is None or theirs is None:
+                row.append("—")
+                continue
+            standing[setting] = verdict(ours, theirs, sign)
+            mark, tone = SIGNS[standing[setting]]
+            row.append(Cell(f"{_signed(gain(ours, theirs, sign))} {mark}", tone=tone))
+        reason = folder.reason(dataset, method)
+        if standing.get("best") == "behind" and is_likelihood(method):
+            reason = reason or "no reason noted yet"
+        reasons = reasons or bool(reason)
+        rows.append([*row, Cell(reason, tone="muted")])
+    columns = ["data set", "paper"]
+    for setting in reversed(SETTINGS):
+        columns += [setting, "better\nby, s.d."]
+    columns.append("why")
+    if not reasons:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    column = twin(measured.table.name, method)
+    beside = f", beside the paper's `{column}`" if column and column != method else ""
+    return Grid(columns, rows, f"**{method}**, from {seen(method)}{beside}")
+
+
+def _facts(measured: Measured) -> str:
+    facts = {k: v for k, v in measured.facts.items() if v is not None}
+    if not facts:
+        return f"No {measured.table.name}.json says which versions, machine and command were used."
+    command, machine = facts.pop("command", "?"), facts.pop("machine", "?")
+    device = f", {facts.pop('device')}" if "device" in facts else ""
+    versions = ", ".join(f"{name} {value}" for name, value in facts.items())
+    return f"Made by `{command}` on {machine}{device}; {versions}."
+
+
+def _making(folder: Folder) -> Part:
+    found: Counter[str] = Counter()
+    for measured in folder.tables.values():
+        for note in measured.notes:
+            found[re.sub(r"\d[\d.]*(e[+-]?\d+)?", "…", note)] += 1
+    blocks: list[Block] = [
+        "**Trials.** Rows are split into 60 % training, 20 % validation and 20 % test part, anew "
+        "in each trial, images excepted, which come with a test part; the number of the trial is "
+        "its seed. Features are standardised and targets centred by the training part. Targets are "
+        "in the unit of the paper's table.",
+        "**Better by, s.d.** (m − m′) / √((s² + s′²)/2), with m and s the mean and the standard "
+        "deviation of our trials, m′ and s′ the paper's, and the sign such that + is better for "
+        "us: the difference in standard deviations of a single trial. ▲ ahead, ▼ behind by more "
+        f"than one standard error √(s²/n + s′²/{TRIALS}), = level within it. Where we have one "
+        "trial only, s′ stands for s.",
+        "**Bold.** The best of a data set's methods that see the same (pairs, triplets, means or "
+        "ranks) in one setting, and those that a one-sided t-test (Welch's) does not find worse at "
+        "5 %. Applied to the paper's figures it gives the paper's bold print in every cell. "
+        "Methods that nothing competes with are not bold.",
+        "**Text.** The paper does not say how its 100-dimensional vectors were made. Ours are "
+        "TF-IDF of strings of three to five characters, then truncated SVD to 100 dimensions, "
+        "both fitted on the training part only.",
+        "**Scale of ranks.** Ranks tell neither the level nor the unit of a prediction. The level "
+        "does not matter, for the error is a variance. In `protocol` the scale of the noise is "
+        "1 in units of the target. In `best` the model is fitted with scale 1 and its "
+        "predictions are multiplied by the slope, not below 0, of the targets on the predictions "
+        "over the validation part; no other single label is used.",
+    ]
+    if found:
+        rows: list[list[str | Cell]] = [[note, str(count)] for note, count in found.most_common()]
+        blocks.append(Grid(["note kept with trials", "trials"], rows))
+    return "How the figures were made", blocks
+
+
+# ---- small things
+
+
+def _standings(
+    measured: Measured, methods: Iterable[str], setting: str
+) -> dict[str, list[tuple[str, str]]]:
+    """The (data set, method) that are ahead, level and behind."""
+    out: dict[str, list[tuple[str, str]]] = {word: [] for word in STANDINGS}
+    for method in methods:
+        for dataset in measured.datasets:
+            ours, theirs = measured.ours(dataset, method, setting), measured.theirs(dataset, method)
+            if ours and theirs:
+                out[verdict(ours, theirs, measured.table.sign)].append((dataset, method))
+    return out
+
+
+def _figure(figure: Figure | None) -> str:
+    if figure is None:
+        return "—"
+    if math.isnan(figure.mean):
+        return "not finite"
+    spread = "" if math.isnan(figure.std) else f" ± {number(figure.std, like=figure.mean)}"
+    return number(figure.mean) + spread
+
+
+def _signed(value: float) -> str:
+    if abs(value) > 99:
+        return f"{'>+' if value > 0 else '<−'}99"
+    return f"{round(value, 1) + 0.0:+.1f}".replace("-", "−")
+
+
+def _time(seconds: float) -> str:
+    if seconds < 120:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

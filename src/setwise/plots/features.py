@@ -1,0 +1,46 @@
+"""The picture of the features that matter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from setwise.page import BLUE
+from setwise.plots.style import Floats, grid, matplotlib_part, styled, table_of
+
+__all__ = ["importance", "shares"]
+
+
+def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> Any:
+    """The features that matter most, as shares; linear models need X for the spread of features."""
+    found = shares(est, X)
+    if found is None:
+        raise ValueError(
+            f"{est.learner_!r} does not tell which features matter (boosting does, and linear "
+            f"models where X is given)"
+        )
+    names = getattr(est, "feature_names_in_", None)
+    names = [f"feature {j}" for j in range(len(found))] if names is None else list(names)
+    order = np.argsort(-found, kind="stable")[:most]
+    order = order[found[order] > 0]
+    if ax is None:
+        plt = matplotlib_part("pyplot")
+        size = (4.6, 0.7 + 0.24 * max(len(order), 2))
+        _, ax = plt.subplots(figsize=size, layout="constrained")
+    ax = styled(ax)
+    ax.barh(range(len(order)), 100 * found[order], color=BLUE, height=0.65)
+    ax.set_yticks(range(len(order)), [str(names[j])[:24] for j in order])
+    ax.set(ylim=(max(len(order), 1) - 0.4, -0.6), xlabel="share of the effect, %")
+    grid(ax, "x")
+    return ax
+
+
+def shares(est: Any, X: Any = None) -> Floats | None:
+    """How much each feature matters, adding up to 1; None where it is not known."""
+    found = est.model_.importance()
+    if found is None and hasattr(est.model_, "coef") and X is not None:
+        table, _ = table_of(X)
+        effect = np.abs(np.asarray(est.model_.coef)).sum(1) * np.nan_to_num(table).std(0)
+        found = effect / max(float(effect.sum()), 1e-300)
+    return None if found is None else np.asarray(found, dtype=np.float64)

@@ -1,0 +1,317 @@
+"""The report of a fitted model: one HTML page that needs nothing else."""
+
+from __future__ import annotations
+
+import os
+import platform
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from setwise import page, plots
+from setwise.learners.inputs import as_table, n_features, n_rows
+from setwise.objective import Objective
+from setwise.observations import Observations
+from setwise.page import Cell, paragraph
+from setwise.plots.features import shares
+from setwise.plots.told import told
+
+__all__ = ["report"]
+
+Pair = tuple[Any, list[Observations]]
+MOST_KINDS = 6  # of which there is a calibration figure
+
+
+def report(
+    est: Any,
+    path: str | os.PathLike[str],
+    X: Any = None,
+    observations: Observations | Sequence[Observations] | None = None,
+    *,
+    eval: tuple[Any, Any] | None = None,
+    truth: tuple[Any, Any] | None = None,
+    title: str = "",
+) -> Path:
+    """Writes the page of a fitted estimator; see `AggregateRegressor.report`."""
+    if not hasattr(est, "model_"):
+        from sklearn.exceptions import NotFittedError
+
+        raise NotFittedError("a report is about a fitted model: call fit(X, observations) first")
+    if (X is None) != (observations is None):
+        raise ValueError("X and observations go together: give both, or neither")
+    fitted = None if X is None else _pair(X, observations, "X, observations")
+    held_out = None
+    if eval is not None:
+        if not isinstance(eval, tuple | list) or len(eval) != 2:
+            raise TypeError(f"eval is a pair (X, observations), got {type(eval).__name__}")
+        held_out = _pair(*eval, "eval")
+    text = page.page(
+        title or f"Model report: {type(est).__name__}",
+        _summary(est, fitted, held_out),
+        _data(est, fitted, held_out),
+        _likelihood(est, fitted, held_out),
+        _calibration(est, fitted, held_out),
+        _told(est, fitted),
+        _rows(est, truth),
+        _features(est, fitted or held_out),
+        _versions(est),
+        lead=f"{_family(est)} targets, learned by {_short(repr(est.learner_), 90)} from labels "
+        f"that were given to sets of rows.",
+    )
+    return page.write(path, text)
+
+
+def _pair(X: Any, observations: Any, what: str) -> Pair:
+    listed = [observations] if isinstance(observations, Observations) else list(observations)
+    if not all(isinstance(o, Observations) for o in listed):
+        raise TypeError(f"{what}: setwise.Observations, or a list of them, are expected")
+    return as_table(X), [o for o in listed if len(o)]
+
+
+# ---- sections
+
+
+def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+    tiles = []
+    if held_out is not None:
+        gain = est.score(*held_out) - _constant(est, fitted or held_out, held_out)
+        tiles.append((_signed(gain), "log-likelihood per held-out set, above a constant model"))
+    if fitted is not None:
+        tiles.append((f"{sum(map(len, fitted[1])):,}", "sets in the fit"))
+        tiles.append((f"{n_rows(fitted[0]):,}", "rows"))
+    if est.n_features_in_ is not None:
+        tiles.append((f"{est.n_features_in_:,}", "features"))
+    words = "how far labels of this kind tell the targets"
+    words += "" if est.alignment_ is None else "; align has settled the rest"
+    return page.tiles([*tiles, (est.identifiability_.level, words)])
+
+
+def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+    rows = []
+    for name, pair in (("fit", fitted), ("held out", held_out)):
+        for o in [] if pair is None else pair[1]:
+            sizes = o.sets.sizes
+            same = sizes.min() == sizes.max()
+            size = f"{sizes[0]}" if same else f"{sizes.min()} to {sizes.max()}"
+            distinct = len(np.unique(o.sets.indices))
+            rows.append(
+                [
+                    _short(repr(o.aggregate), 60),
+                    name,
+                    f"{len(o):,}",
+                    size,
+                    f"{distinct:,}",
+                    _labels(o),
+                ]
+            )
+    if not rows:
+        return page.section(
+            "Data",
+            paragraph(
+                "The data were not given to the report: `est.report(path, X, observations, "
+                "eval=(X_val, observations_val))` shows them, and what the model makes of them."
+            ),
+        )
+    head = ["what was observed", "part", "sets", "members", "distinct rows", "labels y"]
+    parts = [page.table(head, rows)]
+    some = fitted or held_out
+    assert some is not None
+    width = n_features(some[0])
+    if fitted is not None:
+        used = np.unique(np.concatenate([o.sets.indices for o in fitted[1]]))
+        idle = n_rows(fitted[0]) - len(used)
+        if idle:
+            parts.append(paragraph(f"{idle:,} of the {n_rows(fitted[0]):,} rows are in no set."))
+    if width is not None:
+        names = getattr(est, "feature_names_in_", None)
+        listed = "" if names is None else f": {_short(', '.join(map(str, names)), 300)}"
+        parts.append(paragraph(f"{width:,} features{listed}."))
+    return page.section("Data", *parts)
+
+
+def _labels(o: Observations) -> str:
+    if o.y is None:
+        return "an order of the members"
+    y: NDArray[Any] = np.asarray(o.y)
+    if y.dtype.kind not in "fiub":
+        return "lists"
+    if y.ndim == 2:
+        return (
+            "totals "
+            + ", ".join(f"{v:,.4g}" for v in y.sum(0)[:8])
+            + (", …" if y.shape[1] > 8 else "")
+        )
+    values, counts = np.unique(y, return_counts=True)
+    if len(values) <= 4:
+        shown = [f"{v:g} ({c / len(y):.0%})" for v, c in zip(values, counts, strict=True)]
+        return ", ".join(shown)
+    return f"{y.min():.4g} to {y.max():.4g}, mean {y.mean():.4g}"
+
+
+def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+    rows: list[list[str | Cell]] = []
+    for name, pair in (("sets of the fit", fitted), ("held-out sets", held_out)):
+        if pair is None:
+            continue
+        parts = [(f"{name}: {type(o.aggregate).__name__}", [o]) for o in pair[1]]
+        for label, some in [(name, pair[1]), *(parts if len(parts) > 1 else [])]:
+            model = est.score(pair[0], some)
+            constant = _constant(est, fitted or pair, (pair[0], some))
+            gain = model - constant
+            tone = "good" if gain > 0 else "bad"
+            rows.append(
+                [
+                    label,
+                    _minus(f"{model:.4f}"),
+                    _minus(f"{constant:.4f}"),
+                    Cell(_signed(gain), True, tone),
+                ]
+            )
+    parts_out = []
+    if rows:
+        head = ["mean log-likelihood per set", "this model", "constant model", "gain"]
+        parts_out.append(page.table(head, rows))
+        against = "fitted to the same sets" if fitted is not None else "fitted to these very sets"
+        parts_out.append(
+            paragraph(
+                f"The constant model gives every row the same distribution, {against}. A gain of "
+                f"g means that labels are e^g times as probable under the model, set by set."
+            )
+        )
+    if held_out is None:
+        best = [e["valid"] for e in est.history_ if np.isfinite(e.get("valid", np.nan))]
+        parts_out.append(
+            paragraph(
+                f"During the fit the best mean log-likelihood of held-out sets was {max(best):.4f}."
+                if best
+                else "No sets were held out here, so these figures do not tell how well the model "
+                "does on new ones: give the report `eval=(X_val, observations_val)`."
+            )
+        )
+    if any({"train", "valid"} & entry.keys() for entry in est.history_):
+        ax = plots.learning_curve(est, ax=plots.blank())
+        parts_out.append(page.figure(ax.figure, "The likelihood during the fit."))
+    return page.section("Likelihood", *parts_out)
+
+
+def _calibration(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+    pair = held_out or fitted
+    figures = []
+    for o in [] if pair is None else pair[1][:MOST_KINDS]:
+        assert pair is not None
+        try:
+            ax = plots.calibration(est, pair[0], o, ax=plots.blank())
+        except TypeError:  # what has no single y, or too few classes of it, has no such figure
+            continue
+        figures.append(page.figure(ax.figure, f"{_short(repr(o.aggregate), 60)}, {len(o):,} sets."))
+    if not figures:
+        return ""
+    which = "the held-out sets" if held_out is not None else "the sets of the fit"
+    words = f"Does what the model says of sets come true? Asked of {which}. "
+    if held_out is None:
+        words += "A model that learned them by heart would look good too. "
+    words += "On the diagonal it does; grey shows what chance alone makes of a right model."
+    return page.section("Calibration", paragraph(words), *figures)
+
+
+def _told(est: Any, fitted: Pair | None) -> str:
+    facts = est.identifiability_
+    shown = {
+        "told": Cell("told", tone="good"),
+        "open": Cell("left open", tone="bad"),
+        "settled": Cell("settled by align", tone="good"),
+    }
+    rows: list[list[str | Cell]] = [[question, shown[mark]] for mark, question in told(est)]
+    parts = [page.table(["given enough sets", ""], rows)]
+    if facts.words and len(rows) > 1:
+        parts.append(paragraph(facts.words))
+    if fitted is not None:
+        found = est.diagnose(*fitted)
+        parts.append(
+            paragraph("Beyond that, these sets leave nothing open that could be found.")
+            if not found
+            else paragraph("**What these very sets leave open:** " + " ".join(found))
+        )
+    return page.section("What the labels tell", *parts)
+
+
+def _rows(est: Any, truth: tuple[Any, Any] | None) -> str:
+    if truth is None:
+        return ""
+    X, z = truth
+    classes = hasattr(est, "classes_")
+    if classes:
+        size = float(np.clip(1.6 + 0.32 * len(est.classes_), 3.2, 6.0))
+        ax = plots.confusion(est, X, z, ax=plots.blank(size, size))
+        caption = f"Rows of each true class by predicted class, in percent; {len(z):,} rows."
+    else:
+        ax = plots.fit(est, X, z, ax=plots.blank())
+        caption = f"Predictions and true targets of {len(z):,} rows."
+    return page.section("Rows whose targets are known", page.figure(ax.figure, caption))
+
+
+def _features(est: Any, some: Pair | None) -> str:
+    try:
+        found = shares(est, None if some is None else some[0])
+    except (TypeError, ValueError):  # features that are not numbers have no spread
+        found = None
+    if found is None or not (found > 0).any():
+        return ""
+    height = 0.7 + 0.24 * max(2, min(15, int((found > 0).sum())))
+    ax = plots.importance(
+        est, None if some is None else some[0], ax=plots.blank(4.6, height), most=15
+    )
+    how = "the gain of the splits on it"
+    if hasattr(est.model_, "coef"):
+        how = "its coefficient times its standard deviation"
+    caption = f"What a feature contributes: {how}, as a share of all."
+    return page.section("Features", page.figure(ax.figure, caption))
+
+
+def _versions(est: Any) -> str:
+    library = type(est.learner_).__name__.lower()
+    names = ["setwise", "numpy", "scipy", "scikit-learn", "torch"]
+    names += [library] if library in ("lightgbm", "xgboost", "catboost") else []
+    versions = [f"{name} {metadata.version(name)}" for name in names]
+    rows = [
+        ["estimator", type(est).__name__],
+        ["targets", repr(est.family_)],
+        ["learner", _short(repr(est.learner_), 400)],
+        ["random_state", str(est.random_state)],
+        ["steps", f"{len(est.history_):,}" if est.history_ else "solved at once"],
+        ["versions", ", ".join([f"Python {platform.python_version()}", *versions])],
+    ]
+    return page.section("How it was made", page.table(["", ""], rows))
+
+
+# ---- small things
+
+
+def _constant(est: Any, fitted: Pair, scored: Pair) -> float:
+    """The score of the model that gives every row the same distribution."""
+    X, observations = fitted
+    raw, shared = Objective(est.family_, observations, n_rows(X)).start(est.identifiability_.scale)
+    n = n_rows(scored[0])
+    return Objective(est.family_, scored[1], n).score(raw.expand(n, -1), shared)
+
+
+def _family(est: Any) -> str:
+    name = type(est.family_).__name__
+    return f"{len(est.classes_)} classes as" if hasattr(est, "classes_") else name
+
+
+def _signed(value: float) -> str:
+    return _minus(f"{value:+.3f}")
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
+
+
+def _short(text: str, most: int) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -1,0 +1,50 @@
+"""`setwise demo`: the table, the page, and what they must not leave out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+
+import pytest
+from typer.testing import CliRunner
+
+from setwise.cli import app
+
+pytest.importorskip("matplotlib")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """The output of a quick run, and its page."""
+    out = tmp_path_factory.mktemp("demo") / "page.html"
+    done = subprocess.run(
+        [sys.executable, "-m", "setwise.cli", "demo", "--quick", "--out", str(out)],
+        capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    assert not done.stderr
+    return done.stdout, out.read_text(encoding="utf-8")
+
+
+def test_the_table_has_every_task_in_three_columns(run):
+    shown, _ = run
+    rows = [line for line in shown.splitlines() if re.search(r"(\d\.\d\d\s+){2}(\d\.\d\d|–)", line)]
+    assert len(rows) == 5
+    for word in ("naive", "means", "comparisons", "proportions", "triplets", "Molecules"):
+        assert word in shown
+    assert max(map(len, shown.splitlines()[:14])) <= 80
+
+
+def test_the_page_is_whole_and_says_what_was_done(run):
+    _, html = run
+    assert html.count("<section>") == 6
+    assert html.count("<svg") >= 7
+    for words in ("Naive:", "Judged by:", "CC BY 4.0", "15 settings", "quick run for tests"):
+        assert words in html
+    assert not re.search(r'(src|href)="(?!data:|#)', html)
+
+
+def test_no_folder_is_said_before_anything_is_trained(tmp_path):
+    done = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "nowhere" / "x.html")])
+    assert done.exit_code == 1
+    assert "there is no folder" in done.output

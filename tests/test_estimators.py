@@ -190,3 +190,17 @@ def test_it_does_not_warn():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         regressor().fit(X, means, eval=(X, means)).predict(X)
+
+
+def test_a_scale_from_held_out_sets_makes_honest_intervals():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 3))
+    z = np.sin(2 * X[:, 0]) + X[:, 1] + rng.normal(size=3000)
+    means = sw.Mean().observe(z[:1000], sw.Sets.random(1000, 300, 4, seed=1))
+    held_out = sw.Mean().observe(z[1000:2000], sw.Sets.random(1000, 200, 4, seed=2))
+    learner = sw.LightGBM(n_estimators=40, num_threads=1)
+    model = sw.AggregateRegressor("normal", learner, random_state=0, verbose=0)
+    model.fit(X[:1000], means, eval=(X[1000:2000], held_out))
+    d = model.predict_dist(X[2000:])
+    inside = np.abs(z[2000:] - d.loc.numpy()) < 1.645 * d.scale.numpy()
+    assert 0.86 < inside.mean() < 0.94

@@ -34,6 +34,8 @@ from setwise.sets import Sets
 
 __all__ = ["AggregateClassifier", "AggregateRegressor"]
 
+ENOUGH = 10  # held-out sets from which on they set a shared scale
+
 
 class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     """What the regressor and the classifier share."""
@@ -68,7 +70,8 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
         `observations` is one `Observations` or a list of several kinds, which add up. `eval` is a
         pair (X, observations) that is held out: learners that take many steps stop where its
-        likelihood is best.
+        likelihood is best, and a shared scale is then set by the held-out sets, since residuals of
+        what was learned from are too small.
         """
         family, learner = self._family(), resolve_learner(self.learner)
         X = as_table(X)
@@ -99,9 +102,11 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
                 ConvergenceWarning,
                 stacklevel=2,
             )
-        self.family_, self.learner_ = family, learner
+        self.family_, self.learner_, self.identifiability_ = family, learner, identifiability
         self.model_, self.shared_ = fitted.model, fitted.shared.detach().double().cpu()
-        self.identifiability_, self.alignment_ = identifiability, None
+        if held_out is not None and learner.stops and len(self.shared_):
+            self.shared_ = self._held_out_shared(*held_out)
+        self.alignment_ = None
         self.history_ = progress.history
         self.n_features_in_ = n_features(X)
         names = feature_names(X)
@@ -113,6 +118,14 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
     def _restarts(self, identifiability: Identifiability) -> int:
         return 1
+
+    def _held_out_shared(self, X: Any, objective: Objective) -> Tensor:
+        """The shared parameters that suit held-out sets best, where these can tell them."""
+        tells = identify(self.family_, objective.observations).scale
+        if not (self.identifiability_.scale and tells and objective.n_sets >= ENOUGH):
+            return self.shared_
+        raw = torch.from_numpy(np.ascontiguousarray(self.model_.raw(X)))
+        return objective.fit_shared(raw, self.shared_)
 
     def _objective(self, family: Family, X: Any, observations: Any, what: str) -> Objective:
         listed = [observations] if isinstance(observations, Observations) else observations

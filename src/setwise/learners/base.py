@@ -80,6 +80,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     missing: ClassVar[bool] = False  # takes NaN in X
     sparse: ClassVar[bool] = False  # takes scipy sparse X
+    stops: ClassVar[bool] = True  # learns step by step, until held-out sets say stop
 
     @abstractmethod
     def fit(self, task: Task) -> Fitted:

@@ -38,6 +38,7 @@ class Linear(Learner):
     """
 
     sparse: ClassVar[bool] = True
+    stops: ClassVar[bool] = False
 
     def __init__(self, alpha: float = 0.0, *, max_iter: int = 200, tol: float = 1e-6) -> None:
         self.alpha = alpha

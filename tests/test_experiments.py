@@ -1,12 +1,15 @@
 """The runner of experiments, and the regression tables at tiny size."""
 
+import io
+
 import numpy as np
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from setwise.cli import app
 from setwise.experiments import regression
-from setwise.experiments.runner import Cell, Results, run
+from setwise.experiments.runner import Cell, Result, Results, run
 
 CELLS = [Cell("a", method, "best", trial) for method in ("x", "y") for trial in range(3)]
 
@@ -48,6 +51,54 @@ def test_a_killed_run_goes_on(tmp_path):
     assert Results(path).done == set(CELLS)
 
 
+def together(cells):
+    return [Result(c.dataset, c.method, c.setting, c.trial, c.trial, 0.5) for c in cells]
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_trials_go_together(tmp_path, jobs):
+    results = Results(tmp_path / "table.csv")
+    run(together, [*CELLS, CELLS[0]], results, together=True, jobs=jobs, cost=lambda c: c.trial)
+    assert len(results.rows) == len(CELLS)
+    assert Results(results.path).done == set(CELLS)
+
+
+def test_a_killed_run_does_the_missing_trials_of_a_group(tmp_path):
+    path = tmp_path / "table.csv"
+    seen = []
+
+    def dies(cells):
+        seen.append(list(cells))
+        if cells[0].method == "y":
+            raise KeyboardInterrupt
+        return together(cells)
+
+    with pytest.raises(KeyboardInterrupt):
+        run(dies, CELLS, Results(path), together=True)
+    assert seen == [CELLS[:3], CELLS[3:]]
+    lines = path.read_text().splitlines(keepends=True)
+    assert len(lines) == 4  # the group that was done is kept
+    path.write_text("".join([lines[0], lines[2]]))  # as if killed between two lines
+    seen.clear()
+
+    def counts(cells):
+        seen.append([(c.method, c.trial) for c in cells])
+        return together(cells)
+
+    run(counts, CELLS, Results(path), together=True)
+    assert seen == [[("x", 0), ("x", 2)], [("y", 0), ("y", 1), ("y", 2)]]
+    assert len(Results(path).rows) == len(CELLS)
+
+
+def test_the_time_left_is_shown(tmp_path):
+    console = Console(force_terminal=True, file=io.StringIO(), width=120)
+    run(together, CELLS, Results(tmp_path / "t.csv"), together=True, console=console, title="toy")
+    shown = console.file.getvalue()
+    assert "toy" in shown
+    assert "6/6" in shown
+    assert "0:00:00" in shown
+
+
 def test_a_strange_file_is_refused(tmp_path):
     path = tmp_path / "table.csv"
     path.write_text("dataset,method\na,b\n")
@@ -82,6 +133,7 @@ def test_the_command(tmp_path):
     first = CliRunner().invoke(app, call)
     assert first.exit_code == 0, first.output
     assert "supervised_lr" in first.output
+    assert "MSE" in first.output
     lines = (tmp_path / "regression.csv").read_text().splitlines()
     assert len(lines) == 5
     CliRunner().invoke(app, call)

@@ -5,20 +5,23 @@ from __future__ import annotations
 import csv
 import io
 import json
+import multiprocessing
 import os
 import platform
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
+from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-__all__ = ["Cell", "Result", "Results", "run"]
+__all__ = ["Cell", "Result", "Results", "describe", "run"]
 
 
 @dataclass(frozen=True)
@@ -114,55 +117,87 @@ def _device_name() -> str | None:
 
 
 Work = Callable[[Cell], tuple[float, str]]
+Together = Callable[[Sequence[Cell]], list[Result]]
 
 
-def timed(work: Work, cell: Cell) -> Result:
-    """One cell, with the seconds it took."""
-    start = time.perf_counter()
-    value, note = work(cell)
-    return Result(**asdict(cell), value=value, seconds=time.perf_counter() - start, note=note)
+def timed(work: Work, cells: Sequence[Cell]) -> list[Result]:
+    """Cells one after another, with the seconds each took."""
+    out = []
+    for cell in cells:
+        start = time.perf_counter()
+        value, note = work(cell)
+        seconds = time.perf_counter() - start
+        out.append(Result(**asdict(cell), value=value, seconds=seconds, note=note))
+    return out
 
 
-def _one_thread() -> None:
-    import torch
+def groups(cells: Iterable[Cell]) -> list[list[Cell]]:
+    """Cells that differ in the trial only, as lists, in the order they first come in.
 
-    torch.set_num_threads(1)
-    os.environ["OMP_NUM_THREADS"] = "1"
+    >>> a, b = Cell("iris", "kmeans", "best", 0), Cell("iris", "mle", "best", 0)
+    >>> [len(group) for group in groups([a, b, replace(a, trial=1)])]
+    [2, 1]
+    """
+    found: dict[Cell, list[Cell]] = {}
+    for cell in cells:
+        found.setdefault(replace(cell, trial=0), []).append(cell)
+    return list(found.values())
 
 
 def run(
-    work: Work,
+    work: Callable[..., Any],
     cells: Iterable[Cell],
     results: Results,
     *,
+    together: bool = False,
+    cost: Callable[[Cell], float] = lambda cell: 1.0,
     jobs: int = 1,
+    spawn: bool = False,
     title: str = "",
     console: Console | None = None,
 ) -> None:
-    """Does every cell that has no result yet, in order, `jobs` at a time."""
+    """Does every cell that has no result yet, in order, `jobs` at a time.
+
+    `work` takes a cell and gives its value and a note; if `together`, it takes all cells that
+    differ in the trial only at once and gives their results. `cost` says how long a cell takes
+    beside others, for the time left. `spawn` begins processes afresh, which a CUDA device needs.
+    """
     todo = [cell for cell in dict.fromkeys(cells) if cell not in results.done]
+    parts = groups(todo) if together else [[cell] for cell in todo]
+    do: Together = work if together else partial(timed, work)
     console = console or Console(stderr=True)
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.fields[done]}/{task.fields[of]}"),
         TextColumn("{task.fields[last]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, disable=not console.is_terminal) as bar:
-        task = bar.add_task(title, total=len(todo), last="")
-        for result in _results(work, todo, jobs):
-            results.add(result)
-            last = f"{result.dataset} {result.method} {result.setting} {result.value:.4g}"
-            bar.update(task, advance=1, last=last)
+    shown = Progress(
+        *columns, console=console, disable=not console.is_terminal, speed_estimate_period=3600
+    )
+    with shown as bar:
+        whole = sum(map(cost, todo))
+        task = bar.add_task(title, total=whole, last="", done=0, of=len(todo))
+        done = 0
+        for part in _results(do, parts, jobs, spawn):
+            for result in part:
+                results.add(result)
+            done += len(part)
+            last = part[-1]
+            what = f"{last.dataset} {last.method} {last.setting} {last.value:.4g}"
+            bar.update(task, advance=sum(cost(r.cell) for r in part), last=what, done=done)
 
 
-def _results(work: Work, todo: list[Cell], jobs: int) -> Iterator[Result]:
+def _results(
+    do: Together, parts: list[list[Cell]], jobs: int, spawn: bool
+) -> Iterator[list[Result]]:
     if jobs == 1:
-        yield from (timed(work, cell) for cell in todo)
+        yield from map(do, parts)
         return
-    with ProcessPoolExecutor(jobs, initializer=_one_thread) as pool:
-        waiting = {pool.submit(timed, work, cell) for cell in todo}
+    context = multiprocessing.get_context("spawn" if spawn else None)
+    with ProcessPoolExecutor(jobs, context, initializer=_begin) as pool:
+        waiting = {pool.submit(do, part) for part in parts}
         try:
             while waiting:
                 ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
@@ -170,3 +205,19 @@ def _results(work: Work, todo: list[Cell], jobs: int) -> Iterator[Result]:
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
+
+
+def _begin() -> None:
+    """Makes a process use one core, and end with the one that began it even if that is killed."""
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ["OMP_NUM_THREADS"] = "1"
+    parent = os.getppid()
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,268 @@
+"""Classes of images from pairs and triplets: the paper's table `images`.
+
+The network is the paper's, layer by layer: 32 and 64 convolutions of 3 × 3, ReLU after the first
+(the paper names none after the second, nor had PyTorch's MNIST example of the time), the largest of
+2 × 2, dropout ¼, 128 units with ReLU, dropout ½, one output per class. 60 000 images, 120 000 pairs
+or 180 000 triplets drawn with replacement from the training part; AdamW with learning rate 1e-3,
+batches of 128, 10 epochs. Pixels are standardised by the mean and the deviation of all of them.
+Figures are accuracies on the 10 000 test images in %, after the best renaming of classes.
+
+In "best" the learning rate falls along a cosine, images are shifted by up to two pixels, there are
+twice as many epochs, and likelihoods begin with the clusters of a contrastive embedding.
+
+The trials of a cell learn together: their losses are one batched loss, their convolutions follow
+each other in one step, which on CUDA is recorded as a graph and replayed, in bfloat16 up to the
+last layer. A trial whose likelihood of its own training sets is far from that of the best one has
+collapsed: it begins again from another seed, and the better of the two by that measure stays.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from setwise.datasets import load
+from setwise.experiments.baselines import METHODS, Method
+from setwise.experiments.batched import HeldOut, Networks, Plan, Sample, fit, predict, score
+from setwise.experiments.classification import (
+    Trials,
+    as_results,
+    classes_from_clusters,
+    cluster,
+    common,
+    observe,
+)
+from setwise.experiments.runner import Cell, Result
+from setwise.metrics import permutation_accuracy
+
+__all__ = ["Convolutions", "methods", "work_many"]
+
+Ints = NDArray[np.int64]
+PLAN = {"protocol": Plan(epochs=10), "best": Plan(epochs=20, cosine=True)}
+SHIFT = {"protocol": 0.0, "best": 2 / 28}  # of the side, at most
+BEGIN = Plan(epochs=2, cosine=True)  # that finds an embedding to begin with in "best"
+LOOKED_AT = 20_000  # training sets by which a collapse is told
+RESTARTS = 3
+
+
+def methods() -> tuple[str, ...]:
+    """The columns of the table."""
+    return ("kmeans", *METHODS)
+
+
+class Convolutions(Networks):
+    """R of the paper's convolutional networks, each begun from its own seed.
+
+    The table holds one square image per row; its type is that of the convolutions. Random numbers,
+    of dropout and of shifts, are the same for all networks.
+
+    >>> model = Convolutions(side=8, classes=3, seeds=[0, 1])
+    >>> model(torch.randn(10, 64), torch.arange(6).reshape(2, 3)).shape
+    torch.Size([2, 3, 3])
+    """
+
+    chunk = 1 << 14
+
+    def __init__(
+        self, side: int, classes: int, seeds: Sequence[int], head: int = 0, shift: int = 0
+    ) -> None:
+        super().__init__(len(seeds), head)
+        self.side, self.shift = side, shift
+        flat = 64 * ((side - 4) // 2) ** 2
+        shapes = ((32, 1, 3, 3), (64, 32, 3, 3), (flat, 128), (128, classes))
+        inputs = (9, 32 * 9, flat, 128)
+        drawn = [_draw(shapes, inputs, seed) for seed in seeds]
+        self.layers = nn.ParameterList(
+            nn.Parameter(torch.stack(same)) for same in zip(*drawn, strict=True)
+        )
+
+    def forward(self, table: Tensor, rows: Tensor) -> Tensor:
+        """Outputs of the rows, by the network each is listed for."""
+        networks, count = rows.shape
+        x = table.index_select(0, rows.reshape(-1))
+        if self.training and self.shift:
+            x = shifted(x, self.side, self.shift, count)
+        x = x.reshape(networks, count, 1, self.side, self.side)
+        *inner, weight, bias = self.layers
+        *kernels, middle, middle_bias = (p.to(x.dtype) for p in inner)
+        maps = [
+            _convolve(*one)
+            for one in zip(x.unbind(0), *(k.unbind(0) for k in kernels), strict=True)
+        ]
+        h = self._drop(torch.stack(maps), 0.25)
+        h = self._drop(torch.baddbmm(middle_bias, h, middle).relu(), 0.5)
+        return torch.baddbmm(bias, h.float(), weight)
+
+    def _drop(self, x: Tensor, share: float) -> Tensor:
+        return x * F.dropout(torch.ones_like(x[:1]), share) if self.training else x
+
+
+def _convolve(x: Tensor, first: Tensor, bias: Tensor, second: Tensor, bias_2: Tensor) -> Tensor:
+    """Both convolutions of one network and the largest of 2 × 2, flat."""
+    last = torch.channels_last  # the layout that tensor cores want
+    h = F.conv2d(x, first, bias).contiguous(memory_format=last).relu()
+    second = second.contiguous(memory_format=last)
+    return F.max_pool2d(F.conv2d(h, second, bias_2), 2).flatten(1)
+
+
+def _draw(shapes: Sequence[tuple[int, ...]], inputs: Sequence[int], seed: int) -> list[Tensor]:
+    """Weights and biases as torch begins them, uniform within ±1/√inputs."""
+    generator = torch.Generator().manual_seed(seed)
+    out = []
+    for shape, number in zip(shapes, inputs, strict=True):
+        bias = (shape[0],) if len(shape) == 4 else (1, shape[1])
+        for size in (shape, bias):
+            drawn = torch.rand(size, generator=generator) * 2 - 1
+            out.append(drawn / math.sqrt(number))
+    return out
+
+
+def shifted(x: Tensor, side: int, most: int, count: int) -> Tensor:
+    """Images moved by up to `most` pixels either way; every `count` of them are moved alike.
+
+    What comes in at the border is the least value of the image: its background.
+
+    >>> shifted(torch.ones(4, 9), 3, 1, count=2).equal(torch.ones(4, 9))
+    True
+    """
+    wide = side + 2 * most
+    ground = x.amin(1, keepdim=True)
+    image = (x - ground).reshape(-1, side, side)
+    padded = F.pad(image, (most, most, most, most)).flatten(1) + ground
+    line = torch.arange(side, device=x.device)
+    home = (line[:, None] * wide + line).flatten()
+    down, right = torch.randint(2 * most + 1, (2, count, 1), device=x.device).unbind(0)
+    moved = (home + down * wide + right).repeat(len(x) // count, 1)
+    return padded.gather(1, moved)
+
+
+class Images(NamedTuple):
+    """Standardised images, those of the training part first, and their classes."""
+
+    table: Tensor
+    z: Ints
+    train: int
+    side: int
+    classes: int
+
+
+@lru_cache(maxsize=1)
+def prepare(name: str, device: str) -> Images:
+    """The images on the device, in bfloat16 on CUDA; small ones without a test part are split."""
+    data = load(name)
+    assert data.z is not None
+    if data.X_test is None or data.z_test is None:
+        order = np.random.default_rng(0).permutation(len(data.X))
+        X, z, train = data.X[order], data.z[order], int(0.8 * len(order))
+    else:
+        X, z = np.concatenate([data.X, data.X_test]), np.concatenate([data.z, data.z_test])
+        train = len(data.X)
+    table = torch.from_numpy(X.reshape(len(X), -1)).to(device).float()
+    table = (table - table[:train].mean()) / table[:train].std()
+    if device == "cuda":
+        table = table.bfloat16()
+        torch.backends.cudnn.benchmark = True  # every step has the same shapes
+    return Images(table, z, train, math.isqrt(table.shape[1]), len(data.classes))
+
+
+def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
+    """The results of cells that differ in the trial only; their networks learn together."""
+    begin = time.perf_counter()
+    dataset, name, setting = common(cells)
+    trials = [cell.trial for cell in cells]
+    data = prepare(dataset, device)
+    if name == "kmeans":
+        known, new = (part.float()[None] for part in _parts(data))
+        guesses = [cluster(known, new, data.classes, [trial])[0][0] for trial in trials]
+        notes = [""] * len(trials)
+    else:
+        guesses, notes = learn(data, METHODS[name], setting, trials)
+    z_test = data.z[data.train :]
+    values = [100 * permutation_accuracy(z_test, guess) for guess in guesses]
+    return as_results(cells, values, notes, time.perf_counter() - begin)
+
+
+def _parts(data: Images) -> tuple[Tensor, Tensor]:
+    return data.table[: data.train], data.table[data.train :]
+
+
+def learn(
+    data: Images, method: Method, setting: str, trials: Sequence[int]
+) -> tuple[list[Ints], list[str]]:
+    """The classes that networks give to the test part in each trial, and notes."""
+    model, losses, chance = _train(data, method, setting, trials, 0)
+    notes = [""] * len(trials)
+    for restart in range(1, RESTARTS + 1):
+        bad = [] if method.embeds else collapsed(losses, chance)
+        if not bad:
+            break
+        again, new, _ = _train(data, method, setting, [trials[t] for t in bad], restart)
+        for place, t in enumerate(bad):
+            notes[t] = f"collapsed (loss {float(losses[t]):.3g}), begun again {restart} times"
+            if not new[place] >= losses[t]:
+                losses[t] = new[place]
+                with torch.no_grad():
+                    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+                        p[t] = q[place]
+    rows = _rows(data, len(trials))
+    out = predict(model, data.table, rows[:, data.train :])
+    if not method.embeds:
+        return list(out.argmax(-1).cpu().numpy()), notes
+    known = predict(model, data.table, rows[:, : data.train])
+    if method.embeds == "unit":
+        known, out = F.normalize(known, dim=-1), F.normalize(out, dim=-1)
+    return cluster(known, out, data.classes, trials)
+
+
+def collapsed(losses: Tensor, chance: Tensor) -> list[int]:
+    """The trials whose loss of training sets is far above the best one's, or that learned nothing.
+
+    `chance` is what is lost by one who knows only how often each y is seen. Two of ten classes that
+    are taken for one add about a tenth of it: a quarter of the best loss and 2 % of chance are
+    more than trials differ otherwise.
+
+    >>> collapsed(torch.tensor([0.020, 0.022, 0.050, torch.nan]), torch.tensor(0.3))
+    [2, 3]
+    """
+    limit = 1.25 * losses.nan_to_num(torch.inf).min() + 0.02 * chance
+    good = losses < torch.minimum(limit, 0.8 * chance)
+    return (~good).nonzero()[:, 0].tolist()
+
+
+def _rows(data: Images, count: int) -> Tensor:
+    """The numbers of all images, once for each network."""
+    return torch.arange(len(data.z), device=data.table.device).expand(count, -1)
+
+
+def _train(
+    data: Images, method: Method, setting: str, trials: Sequence[int], restart: int
+) -> tuple[Convolutions, Tensor, Tensor]:
+    """Networks, the mean loss each has on some of its training sets, and that of chance."""
+    seeds = [1000 * trial + restart for trial in trials]
+    z = np.repeat(data.z[None], len(trials), 0)
+    whole = Trials(data.table, z, (data.train, data.train), data.classes)
+    assert method.aggregate.size is not None
+    drawn = [[trial, method.aggregate.size] for trial in trials]
+    sample = observe(whole, method, (0, data.train), drawn)
+    head = (data.classes + 1) * method.head
+    shift = int(SHIFT[setting] * data.side)
+    model = Convolutions(data.side, data.classes, seeds, head, shift)
+    model.to(data.table.device)
+    rows = _rows(data, len(trials))[:, : data.train]
+    if setting == "best" and method.begin is not None:
+        fit(model, method.begin, data.table, sample, BEGIN, seeds)
+        classes_from_clusters(model, predict(model, data.table, rows), seeds)
+    fit(model, method.loss, data.table, sample, PLAN[setting], seeds)
+    some = Sample(sample.members[:, :LOOKED_AT], sample.y[:, :LOOKED_AT])
+    losses = score(model, method.loss, data.table, HeldOut(rows, some))
+    share = some.y.unique(return_counts=True)[1] / some.y.numel()
+    return model, losses, -(share * share.log()).sum()

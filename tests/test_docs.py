@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -10,23 +11,58 @@ from pathlib import Path
 import pytest
 
 import setwise as sw
+from docs.pictures import BLOCK, run
+from setwise.distributions import base
 from setwise.likelihood import aggregates
 
+os.environ.setdefault("MPLBACKEND", "Agg")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
-def blocks(page):
-    return re.findall(r"^```python\n(.*?)^```", page.read_text(encoding="utf-8"), re.S | re.M)
+def same(shown, printed):
+    """The same words, and numbers that another version of a library might give."""
+    mine, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (shown, printed))
+    words = [NUMBER.sub("#", text).split() for text in (shown, printed)]
+    return words[0] == words[1] and mine == pytest.approx(theirs, rel=0.2, abs=0.05)
 
 
 @pytest.mark.parametrize(
-    "page", [p for p in PAGES if blocks(p)], ids=lambda p: str(p.relative_to(ROOT))
+    "page",
+    [page for page, text in TEXTS.items() if BLOCK.search(text)],
+    ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_code_blocks_run(page, capsys):
-    namespace = {}
-    for block in blocks(page):
-        exec(compile(block, str(page), "exec"), namespace)
+def test_code_blocks_run(page, monkeypatch):
+    monkeypatch.setattr(base, "_FAMILIES", dict(base._FAMILIES))  # a page may add one
+    here = {one.name for one in sw.datasets.available() if one.where not in ("download", "missing")}
+    missing = set(re.findall(r'datasets\.load\("([^"]+)"', TEXTS[page])) - here
+    if missing:
+        pytest.skip(f"needs {', '.join(sorted(missing))} in the folder named by SETWISE_DATA")
+    drawn = 0
+    for block, printed, figures in run(page):
+        if block["shown"] is not None:
+            assert same(block["shown"], printed), f"the page shows another output than\n{printed}"
+        for _ in figures:
+            drawn += 1
+            name = f"img/{page.stem}-{drawn}.png"
+            assert (ROOT / "docs" / name).is_file(), f"run docs/pictures.py to make {name}"
+            assert name in TEXTS[page], f"the page does not show {name}"
+
+
+def test_every_block_is_well_formed():
+    for page, text in TEXTS.items():
+        fences = re.findall(r"^ *```(\S*)", text, re.M)
+        assert len(fences) % 2 == 0, page
+        assert len(re.findall(r"^```python", text, re.M)) == len(BLOCK.findall(text)), page
+
+
+def test_pictures_are_small():
+    pictures = [p for p in (ROOT / "docs" / "img").iterdir() if p.suffix in (".png", ".svg")]
+    assert sum(p.stat().st_size for p in pictures) < 2e6
+    shown = " ".join(TEXTS.values())
+    assert not [p.name for p in pictures if p.name not in shown]
 
 
 def test_every_aggregate_is_in_the_tables():
@@ -38,16 +74,20 @@ def test_every_aggregate_is_in_the_tables():
 
 
 def test_public_names_are_documented():
+    reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for name in sw.__all__:
         assert getattr(sw, name).__doc__, name
+        assert f"::: setwise.{name}\n" in reference, f"docs/api.md does not list {name}"
 
 
-def test_the_demo_runs():
+def test_the_demo_runs(tmp_path):
     out = subprocess.run(
-        [sys.executable, "-m", "setwise.cli", "demo"], capture_output=True, text=True, check=True
-    )
-    assert "whole image" in out.stdout
+        [sys.executable, "-m", "setwise.cli", "demo", "--quick", "--no-html"],
+        capture_output=True, text=True, check=True, cwd=tmp_path,
+    )  # fmt: skip
+    assert "triplets" in out.stdout
     assert not out.stderr
+    assert not list(tmp_path.iterdir())
 
 
 def test_kinds_lists_every_aggregate():

@@ -64,7 +64,9 @@ def folder(tmp_path_factory):
     write_table(folder, "uci", skip={("housing", "mean_mle_gbm", "best")})
     write_table(folder, "varying-k", shift=-2.0)
     write_table(folder, "binary", settings=("best",))
-    (folder / "uci.json").write_text(json.dumps({"command": "setwise reproduce uci", "torch": "2"}))
+    (folder / "uci.json").write_text(
+        json.dumps([{"command": "setwise reproduce uci", "torch": "2"}])
+    )
     (folder / "notes.toml").write_text('airfoil = "too few <rounds>"\n[concrete]\ngbm_k2 = "odd"\n')
     with (folder / "binary-history.csv").open("w") as file:
         file.write("dataset,method,setting,trial,step,value\n")

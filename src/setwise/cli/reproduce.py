@@ -69,7 +69,8 @@ def reproduce(
         results = Results(out / f"{table}.csv")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    describe(results.path, sys.argv[1:])
+    if set(cells) - results.done:
+        describe(results.path, sys.argv[1:])
     try:
         run(kind.work, cells, results, jobs=jobs, title=table, **kind.options)
     except OSError as error:  # a data set that cannot be had

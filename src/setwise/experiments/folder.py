@@ -39,7 +39,7 @@ class Measured:
     values: dict[Key, dict[int, float]]
     seconds: float
     notes: list[str]
-    facts: dict[str, Any]
+    facts: list[dict[str, Any]]  # of each run
     curves: dict[Key, dict[int, dict[float, float]]] = field(default_factory=dict)
 
     @cached_property
@@ -214,15 +214,15 @@ def _number(where: str, row: dict[str, str], name: str, finite: bool = True) -> 
     return value
 
 
-def _facts(file: Path) -> dict[str, Any]:
+def _facts(file: Path) -> list[dict[str, Any]]:
     if not file.exists():
-        return {}
+        return []
     try:
         facts = json.loads(file.read_text(encoding="utf-8"))
     except ValueError as error:
         raise ResultsError(f"{file}: not JSON: {error}") from error
-    if not isinstance(facts, dict):
-        raise ResultsError(f"{file}: expected an object of facts, got {type(facts).__name__}")
+    if not (isinstance(facts, list) and all(isinstance(run, dict) for run in facts)):
+        raise ResultsError(f"{file}: expected a list of runs, each an object of facts")
     return facts
 
 

@@ -336,9 +336,13 @@ def _grid(
 
 
 def _facts(measured: Measured) -> str:
-    facts = {k: v for k, v in measured.facts.items() if v is not None}
-    if not facts:
+    if not measured.facts:
         return f"No {measured.table.name}.json says which versions, machine and command were used."
+    return " ".join(map(_run, measured.facts))
+
+
+def _run(facts: dict[str, Any]) -> str:
+    facts = {k: v for k, v in facts.items() if v is not None}
     command, machine = facts.pop("command", "?"), facts.pop("machine", "?")
     device = f", {facts.pop('device')}" if "device" in facts else ""
     versions = ", ".join(f"{name} {value}" for name, value in facts.items())

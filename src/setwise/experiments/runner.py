@@ -93,7 +93,7 @@ class Results:
 
 
 def describe(path: Path, command: Sequence[str]) -> None:
-    """Writes versions, machine and command beside a file of results."""
+    """Adds versions, machine and command to the list of runs beside a file of results."""
     facts: dict[str, Any] = {
         "command": " ".join(["setwise", *command]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
@@ -107,7 +107,10 @@ def describe(path: Path, command: Sequence[str]) -> None:
     device = _device_name()
     if device:
         facts["device"] = device
-    path.with_suffix(".json").write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+    beside = path.with_suffix(".json")
+    runs = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else []
+    if facts not in runs:
+        beside.write_text(json.dumps([*runs, facts], indent=1) + "\n", encoding="utf-8")
 
 
 def _device_name() -> str | None:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from sklearn.base import clone
 from sklearn.datasets import make_friedman1
+from sklearn.exceptions import ConvergenceWarning
 from tasks import friedman, make_task
 
 import setwise as sw
@@ -143,3 +144,18 @@ def test_leaves_are_told_by_their_values():
     np.testing.assert_array_equal(_nearest(values[leaf] + noise, values, 1e-12), leaf)
     assert _nearest(values[leaf], np.append(values, values[3]), 1e-12) is None
     assert (_nearest(values[:5], np.ones(1), 1e-12) == 0).all()
+
+
+def test_too_few_rows_for_lightgbm_is_an_error_that_says_so():
+    X = np.random.default_rng(0).normal(size=(5, 2))
+    few = sw.Direct().observe(X[:, 0], np.arange(5)[:, None])
+    with pytest.raises(ValueError, match="split none of the 2 features of 5 rows"):
+        sw.AggregateRegressor("normal", sw.LightGBM(), verbose=0).fit(X, few)
+
+
+def test_leaves_that_are_not_coupled_warn_where_they_overshoot():
+    X = np.random.default_rng(0).normal(size=(1000, 2))
+    means = sw.Mean().observe(X[:, 0], sw.Sets.random(1000, 500, 64, seed=0))
+    learner = sw.LightGBM(coupled=False, n_estimators=40, num_threads=1)
+    with pytest.warns(ConvergenceWarning, match="coupled"):
+        sw.AggregateRegressor("normal", learner, verbose=0).fit(X, means)

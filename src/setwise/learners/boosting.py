@@ -7,6 +7,7 @@ sets has one line in the library's table, on which its derivatives add up.
 
 from __future__ import annotations
 
+import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from setwise.learners.base import Fitted, Learner, Model, Task
@@ -118,7 +120,7 @@ class Boosting(Learner):
             guide = None if guide is None else guide[torch.from_numpy(rows)]
         forest = self._plant(X, task, rate, penalty, params)
         run = _Run(forest, objective, task, rate, penalty, self.coupled)
-        best, best_round = -np.inf, 0
+        best, best_round, begin = -np.inf, 0, run.point.value
         with _few_threads(objective), task.progress.running(type(self).__name__, rounds):
             if guide is not None:
                 run.follow(guide)
@@ -133,6 +135,14 @@ class Boosting(Learner):
                     best, best_round, best_shared = score, run.rounds, run.shared
                 elif patience and run.rounds - best_round >= int(patience):
                     break
+        if not self.coupled and not run.point.value <= begin:
+            warnings.warn(
+                f"{self!r} made the likelihood of the sets it learned from worse: without coupled "
+                f"leaves a step is too long where sets are large. Leave coupled=False out, or give "
+                f"a smaller {self.names_rate[0]}",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
         if best_round == 0:
             best_round, best_shared = run.rounds, run.shared
         forest.finish(best_round)

@@ -76,6 +76,13 @@ class LightGBMForest(Forest):
     def plant(cls, X: Any, start: NDArray[np.float64], params: dict[str, Any]) -> LightGBMForest:
         """An empty booster over these rows."""
         data = lightgbm.Dataset(native(X), label=np.zeros(n_rows(X)), params=params)
+        data.construct()
+        if not any(data.feature_num_bin(i) for i in range(data.num_feature())):
+            raise ValueError(
+                f"LightGBM can split none of the {data.num_feature()} features of {n_rows(X)} rows:"
+                f" they are constant, or there are fewer rows than two leaves need. Lower "
+                f"min_child_samples (20), or use setwise.Linear()"
+            )
         return cls(lightgbm.Booster(params, data), start, X)
 
     def grow(self, gradient: Tensor, curvature: Tensor) -> bool:

@@ -17,6 +17,7 @@ from sklearn.ensemble import (
     RandomForestClassifier,
     RandomForestRegressor,
 )
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import (
     LinearRegression,
     LogisticRegression,
@@ -29,6 +30,7 @@ from sklearn.neighbors import KNeighborsClassifier, KNeighborsRegressor
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeRegressor
 
 import setwise as sw
 from setwise.distributions import families
@@ -232,6 +234,7 @@ PAIRS = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*says less of the sets")  # there are a few only
 @pytest.mark.parametrize(("aggregate", "family"), [p[1:] for p in PAIRS], ids=[p[0] for p in PAIRS])
 def test_every_aggregate(aggregate, family):
     rng = np.random.default_rng(0)
@@ -491,3 +494,12 @@ def test_pickle_and_importance():
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).raw(X), model.raw(X))
     assert model.importance().sum() == pytest.approx(1.0)
     assert EMModel(LinearRegression()).importance() is None
+
+
+def test_labels_without_any_bearing_on_the_features_warn():
+    rng = np.random.default_rng(0)
+    X, z = rng.normal(size=(200, 3)), rng.normal(size=200)
+    means = sw.Mean().observe(z, sw.Sets.random(200, 100, 2, seed=1))
+    em = EM(DecisionTreeRegressor(random_state=0), max_iter=5)
+    with pytest.warns(ConvergenceWarning, match="less of the sets than a model without features"):
+        sw.AggregateRegressor("normal", em, random_state=0, verbose=0).fit(X, means)

@@ -8,12 +8,14 @@ sets are known, which a gradient of the set likelihood tells. The M-step is the 
 from __future__ import annotations
 
 import math
+import warnings
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from setwise.learners.base import Fitted, Learner, Model, Task
@@ -118,6 +120,14 @@ class EM(Learner):
             raise ValueError(
                 f"{self!r}: no iteration gave a finite likelihood; allow at least one, and check "
                 f"that the estimator's predictions are finite"
+            )
+        if task.guide is None and kept.score < start.score - self.tol:
+            warnings.warn(
+                f"{self!r} says less of the sets than a model without features (log-likelihood "
+                f"{kept.score:.4g} per set against {start.score:.4g}): the estimator does not suit "
+                f"these labels, or there are too few sets",
+                ConvergenceWarning,
+                stacklevel=3,
             )
         only = kept.fitted[0] if len(kept.fitted) == 1 else trainer.fit(X, kept.wanted)
         model = EMModel(only, **targets.facts(kept.shared))

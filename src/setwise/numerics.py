@@ -25,6 +25,7 @@ __all__ = [
     "logcumsumexp",
     "logsubexp",
     "logsumexp",
+    "others",
     "recomputed",
     "scatter_sum",
     "segment_logsumexp",
@@ -340,6 +341,18 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     tensor([  -inf, 0.0000, 0.6931])
     """
     return _call(_LogCumSum, x.movedim(dim, -1)).movedim(-1, dim)
+
+
+def others(p: Tensor) -> Tensor:
+    """Σ of all other entries along the last dimension: 1 − p of probabilities, not by subtraction.
+
+    One matrix product: for few entries much quicker than logarithms.
+
+    >>> others(torch.tensor([1.0, 1e-20, 0.0]))
+    tensor([1.0000e-20, 1.0000e+00, 1.0000e+00])
+    """
+    n = p.shape[-1]
+    return p @ (torch.ones(n, n, dtype=p.dtype, device=p.device).fill_diagonal_(0))
 
 
 def log_others(logp: Tensor) -> Tensor:

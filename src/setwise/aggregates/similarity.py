@@ -13,10 +13,12 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from setwise.likelihood import Aggregate, label_values, likelihood
-from setwise.numerics import log_others, logsumexp
+from setwise.numerics import log_others, logsumexp, others
 from setwise.sets import Sets
 
 __all__ = ["Similarity"]
+
+FEW = 64  # classes up to which products of matrices are the quicker way
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,12 @@ class Similarity(Aggregate):
         """
         own = logits.reshape(len(sets), 2, -1)
         same = (y == 1)[:, None, None]
+        if own.shape[-1] <= FEW:  # all terms are positive: nothing is lost by adding them up
+            probs = own.exp()
+            joint = probs * torch.where(same, probs, others(probs)).flip(1)
+            total = joint[:, :1].sum(-1, keepdim=True)
+            if bool((total > torch.finfo(total.dtype).tiny ** 0.9).all()):
+                return total[:, 0, 0].log(), (joint / total).flatten(0, 1)
         joint = own + torch.where(same, own, log_others(own)).flip(1)
         each = logsumexp(joint, -1, keepdim=True)
         return each[:, 0, 0], (joint - each).exp().flatten(0, 1)

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
+from setwise.aggregates.similarity import FEW
 from setwise.likelihood import Aggregate, label_values, likelihood
 from setwise.numerics import (
     chunked,
@@ -19,6 +20,7 @@ from setwise.numerics import (
     logaddexp,
     logcumsumexp,
     logsumexp,
+    others,
     segment_logsumexp,
 )
 from setwise.sets import Sets
@@ -79,6 +81,8 @@ class Triplet(Aggregate):
         if self.distance is not None or self.three_way:
             return None
         own = logits.reshape(len(sets), 3, -1)
+        if (found := _by_products(own.exp(), (y == 1)[:, None])) is not None:
+            return found
         (p, q, r), (not_p, not_q, not_r) = own.unbind(1), log_others(own).unbind(1)
         pair = p + q
         total = logsumexp(pair, -1, keepdim=True)  # z₁ = z₂
@@ -118,6 +122,31 @@ def _triplet(aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tenso
         return order.log_probability(p, q, r, y, aggregate.three_way)
 
     return chunked(by_distance, p, q, r, y, cost=8 * n * n)
+
+
+def _by_products(probs: Tensor, closer: Tensor) -> tuple[Tensor, Tensor] | None:
+    """The same without logarithms, for a few classes; None where an outcome is all but impossible.
+
+    All terms are positive, so that nothing is lost by adding them up.
+    """
+    if probs.shape[-1] > FEW:
+        return None
+    (p, q, r), (not_p, not_q, not_r) = probs.unbind(1), others(probs).unbind(1)
+    pair = p * q
+    first = pair * not_r
+    apart = (p * not_q).sum(-1, keepdim=True)
+    joint = torch.stack(
+        [
+            torch.where(closer, first, p * (not_q + q * r)),
+            torch.where(closer, first, q * (not_p + p * r)),
+            r * torch.where(closer, others(pair), apart + pair),
+        ],
+        1,
+    )
+    total = joint[:, :1].sum(-1, keepdim=True)
+    if not bool((total > torch.finfo(total.dtype).tiny ** 0.9).all()):
+        return None
+    return total[:, 0, 0].log(), (joint / total).flatten(0, 1)
 
 
 def _same_class(p: Tensor, q: Tensor, r: Tensor, y: Tensor, three_way: bool) -> Tensor:

@@ -21,10 +21,11 @@ from torch import Tensor
 from setwise.aggregates import Interval, Uncoupled
 from setwise.differences import Differences, depends_on_differences
 from setwise.distributions import Categorical, Family, Normal
+from setwise.gaussian import Gaussian
 from setwise.likelihood import find_rule
 from setwise.observations import Observations
 from setwise.sets import Sets
-from setwise.terms import Gaussian, General, Point, Term, Together
+from setwise.terms import General, Point, Term, Together
 
 __all__ = ["Batch", "Objective"]
 

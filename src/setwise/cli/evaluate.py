@@ -15,8 +15,9 @@ from setwise.cli.config import Command, SetsSpec
 from setwise.cli.fitting import score_constant
 from setwise.cli.membership import Labels, prepare
 from setwise.cli.membership import observe as read_sets
-from setwise.cli.predict import interval, load
+from setwise.cli.predict import load
 from setwise.cli.tables import Table, read
+from setwise.distributions.quantiles import interval
 
 __all__ = ["Command", "evaluate"]
 

@@ -16,8 +16,9 @@ from setwise.cli import config as c
 from setwise.cli.columns import Columns
 from setwise.cli.common import Mistake, beside, facts_table, note, print_json
 from setwise.cli.files import Writer, arrow, batches, format_of, names_in
+from setwise.distributions.quantiles import interval
 
-__all__ = ["interval", "load", "predict"]
+__all__ = ["load", "predict"]
 
 BATCH = 1 << 16
 
@@ -134,34 +135,3 @@ def _point(d: Any) -> NDArray[np.float64]:
     import torch.distributions as td
 
     return np.asarray(d.loc if isinstance(d, td.Cauchy | td.StudentT) else d.mean, np.float64)
-
-
-def interval(d: Any, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The middle interval that holds each target with this probability (or more, for counts)."""
-    import torch
-
-    from setwise.distributions import double
-
-    with torch.no_grad():
-        d = double(d)
-        return _quantile(d, (1 - level) / 2), _quantile(d, (1 + level) / 2)
-
-
-def _quantile(d: Any, p: float) -> NDArray[np.float64]:
-    """The smallest x with P(Z ≤ x) ≥ p."""
-    import torch
-    import torch.distributions as td
-    from scipy import stats
-
-    found: Any
-    if isinstance(d, td.StudentT):
-        found = stats.t.ppf(p, d.df, d.loc, d.scale)
-    elif isinstance(d, td.Gamma):
-        found = stats.gamma.ppf(p, d.concentration, scale=1 / d.rate)
-    elif isinstance(d, td.Poisson):
-        found = stats.poisson.ppf(p, d.rate)
-    elif isinstance(d, td.NegativeBinomial):
-        found = stats.nbinom.ppf(p, d.total_count, torch.sigmoid(-d.logits))
-    else:
-        found = d.icdf(torch.full(d.batch_shape, p, dtype=torch.float64))
-    return np.asarray(found, np.float64)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
 from setwise.distributions import map_parameters
+from setwise.distributions.quantiles import interval
 from setwise.observations import Observations
 from setwise.page import BLUE, GREY, INK, ORANGE
 from setwise.plots.style import (
@@ -20,7 +21,6 @@ from setwise.plots.style import (
     legend,
     matplotlib_part,
     one_kind,
-    sample,
     table_of,
     title,
 )  # fmt: skip
@@ -56,7 +56,7 @@ def fit(
         return _class_curves(ax, est, X, true, table[:, number], names[number])
     d = est.predict_dist(X)
     middle = est.predict(X)
-    low, high = (_quantile(d, p) for p in ((1 - coverage) / 2, (1 + coverage) / 2))
+    low, high = interval(d, coverage)
     if number is None:
         assert true is not None
         some = _some(len(middle))
@@ -101,15 +101,6 @@ def _class_curves(ax: Any, est: Any, X: Any, z: Any, x: Floats, name: str) -> An
     grid(ax)
     legend(ax)
     return ax
-
-
-def _quantile(d: Any, p: float) -> Floats:
-    """The p-quantile of each row's target; from draws where there is no formula."""
-    try:
-        return np.asarray(d.icdf(torch.tensor(p, dtype=torch.float64)), dtype=np.float64)
-    except NotImplementedError:
-        found: Floats = np.quantile(sample(d, 2000), p, axis=0)
-        return found
 
 
 def _feature(feature: int | str | None, table: Floats, names: list[str]) -> int | None:

@@ -16,6 +16,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import setwise.distributions as D
+from setwise.distributions.quantiles import interval
 
 F64 = torch.float64
 INF = math.inf
@@ -188,6 +189,26 @@ def test_broadcasting_and_types(name: str) -> None:
     assert centre.shape == width.shape == (4,)
     assert centre.isfinite().all()
     assert (width >= 0).all()
+
+
+@pytest.mark.parametrize("name", CONTINUOUS)
+def test_intervals_hold_what_they_say(name: str) -> None:
+    d = make(name, *grid(name)[1:])
+    low, high = (torch.from_numpy(end) for end in interval(d, 0.9))
+    told = (low != 0) & (high != 0)  # a quantile can be too small for a number
+    below, above = D.log_cdf(d, low).exp()[told], D.log_survival(d, high).exp()[told]
+    assert told.any()
+    torch.testing.assert_close(below, torch.full_like(below, 0.05))
+    torch.testing.assert_close(above, torch.full_like(above, 0.05))
+
+
+def test_intervals_of_counts_hold_at_least_what_they_say() -> None:
+    rates = t64(0.01, 0.7, 5.0, 300.0)
+    for d in (td.Poisson(rates), td.NegativeBinomial(rates, logits=torch.zeros_like(rates))):
+        low, high = (torch.from_numpy(end) for end in interval(d, 0.9))
+        assert (D.log_cdf(d, high).exp() >= 0.95 - 1e-12).all()
+        assert (D.log_cdf(d, low).exp() >= 0.05 - 1e-12).all()
+        assert (D.log_cdf(d, low - 1).exp() < 0.05).all()
 
 
 @pytest.mark.parametrize("name", CONTINUOUS)

@@ -47,6 +47,14 @@ def test_every_column(tmp_path):
     kinds = {(row["method"], row["setting"], row["trial"]) for row in rows}
     assert len(rows) == len(kinds) == len(networks) * 2 * 2
     assert all(0 < float(row["value"]) <= 100 for row in rows)
+    with (tmp_path / "multiclass-history.csv").open(encoding="utf-8") as file:
+        history = list(csv.DictReader(file))
+    assert {r["method"] for r in history} == {n for n, m in METHODS.items() if not m.embeds}
+    last = {(r["method"], r["trial"]): r["value"] for r in history if r["setting"] == "protocol"}
+    for row in rows:
+        if row["setting"] == "protocol" and not getattr(METHODS.get(row["method"]), "embeds", "-"):
+            noted = float(last[row["method"], row["trial"]])
+            assert noted == pytest.approx(float(row["value"]), abs=0.01)
     again = call("multiclass", "wine", tmp_path, *plain)[1]
     assert again == rows  # nothing is done twice
 

@@ -1,6 +1,7 @@
 """The runner of experiments, and the regression tables at tiny size."""
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -88,6 +89,23 @@ def test_a_killed_run_does_the_missing_trials_of_a_group(tmp_path):
     run(counts, CELLS, Results(path), together=True)
     assert seen == [[("x", 0), ("x", 2)], [("y", 0), ("y", 1), ("y", 2)]]
     assert len(Results(path).rows) == len(CELLS)
+
+
+def test_a_history_is_kept_beside_the_results(tmp_path):
+    path = tmp_path / "table.csv"
+    history = path.with_name("table-history.csv")
+
+    def works(cells):
+        return [replace(r, history=((5, 0.5), (10, 0.75))) for r in together(cells)]
+
+    run(together, CELLS[:1], Results(path), together=True)
+    assert not history.exists()  # where there is none
+    run(works, CELLS[:3], Results(path), together=True)
+    head = "dataset,method,setting,trial,step,value"
+    assert history.read_text().splitlines()[:3] == [head, "a,x,best,1,5,0.5", "a,x,best,1,10,0.75"]
+    history.write_text(history.read_text()[:-2])  # the last line was cut short
+    run(works, CELLS[3:], Results(path), together=True)
+    assert len(history.read_text().splitlines()) == 1 + 2 * (len(CELLS) - 1) - 1
 
 
 def test_the_time_left_is_shown(tmp_path):

@@ -22,7 +22,6 @@ from setwise.experiments.runner import Cell
 def short(monkeypatch):
     one = {name: replace(plan, epochs=1) for name, plan in images.PLAN.items()}
     monkeypatch.setattr(images, "PLAN", one)
-    monkeypatch.setattr(images, "BEGIN", replace(images.BEGIN, epochs=1))
     monkeypatch.setattr(images, "RESTARTS", 2)
     images.prepare.cache_clear()
     whole = images.load("digits")
@@ -110,9 +109,9 @@ def test_a_collapsed_trial_begins_again(monkeypatch):
     train = images._train
     calls = []
 
-    def collapses(data, method, setting, trials, restart):
+    def collapses(data, method, setting, trials, restart, history=None):
         calls.append((list(trials), restart))
-        model, loss, chance = train(data, method, setting, trials, restart)
+        model, loss, chance = train(data, method, setting, trials, restart, history)
         if restart < 2:
             loss[trials.index(1)] = torch.nan if restart == 0 else 99.0
             with torch.no_grad():

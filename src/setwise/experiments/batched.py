@@ -20,6 +20,7 @@ from torch import Tensor, nn
 from setwise.experiments.baselines import Loss
 
 SETS = 1 << 18  # over all networks, whose loss is found at a time
+COMPILED = 5  # networks from which on compilation pays
 
 __all__ = ["HeldOut", "Networks", "Perceptrons", "Plan", "Sample", "fit", "predict", "score"]
 
@@ -59,6 +60,7 @@ class Networks(nn.Module):
     """R networks: `forward(table, rows)` gives (R, N, C); `head` are parameters of the loss."""
 
     chunk = 1 << 18  # rows, over all networks, that are predicted at a time
+    compiled = False  # whether many of them are worth compiling for a CUDA device
     layers: nn.ParameterList  # weights and biases in turn, each (R, …)
 
     def __init__(self, networks: int, head: int) -> None:
@@ -124,17 +126,21 @@ def fit(
     plan: Plan,
     seeds: Sequence[int],
     held_out: HeldOut | None = None,
+    watch: Callable[[int], None] | None = None,
 ) -> Tensor:
     """Trains the networks; gives the least held-out loss of each, whose weights are kept.
 
     Without `held_out` the last weights stay, and the figures are NaN. `seeds` shuffle the sets.
+    `watch` is called about ten times, with the number of epochs that are over.
     """
     torch.manual_seed(0)  # for dropout: whoever learns beside a network, it sees the same numbers
     training = _Training(model, loss, table, sample, plan, seeds)
     best = torch.full((len(seeds),), math.inf, device=table.device)
     kept = [p.detach().clone() for p in model.parameters()] if held_out else []
-    for _ in range(plan.epochs):
+    for epoch in range(1, plan.epochs + 1):
         training.epoch()
+        if watch is not None and epoch % math.ceil(plan.epochs / 10) == 0:
+            watch(epoch)
         if held_out is None:
             continue
         found = score(model, loss, table, held_out)
@@ -179,6 +185,8 @@ class _Training:
             fused=True,
             capturable=device.type == "cuda",
         )
+        pays = model.compiled and networks >= COMPILED and device.type == "cuda"
+        self.forward = torch.compile(model, dynamic=False) if pays else model
         self.step = _replayed(self._step, device)
 
     def epoch(self) -> None:
@@ -204,7 +212,7 @@ class _Training:
             self.rate.copy_(wave)
         rows = self.members.index_select(0, self.place).squeeze(0)
         y = self.y.index_select(0, self.place).squeeze(0)
-        out = self.model(self.table, rows.flatten(1)).float()
+        out = self.forward(self.table, rows.flatten(1)).float()
         losses = self.loss(out.reshape(*rows.shape, -1), y, self.model.head)
         self.optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()

@@ -53,6 +53,7 @@ BEST = Plan(epochs=40, rate=3e-3, decay=0.3, cosine=True)
 BEGIN = 20  # epochs that find an embedding to begin with
 STEPS = 1000  # of an epoch at most in "best": batches grow with the data
 DROPOUT = (0.0, 0.1, 0.2, 0.4)  # of the networks of a trial in "best"
+WATCHED = 3  # trials whose accuracy is noted along the way
 BOOSTED = "_gbm"
 BOOSTING: dict[str, dict[str, Any]] = {
     "protocol": {"n_estimators": 100, "early_stopping_rounds": 20},
@@ -137,26 +138,51 @@ def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
     dataset, method, setting = common(cells)
     trials = tuple(cell.trial for cell in cells)
     data = prepare(dataset, trials, device)
+    a, b = data.cuts
+    z_test = data.z[:, b:]
+    history = History(z_test, trials)
     if method == "kmeans":
-        a, b = data.cuts
         known, new = data.table[data.rows(0, a)], data.table[data.rows(b, data.z.shape[1])]
         guesses, notes = cluster(known, new, data.classes, trials)
     elif method.endswith(BOOSTED):
         guesses, notes = _boost(data, METHODS[method.removesuffix(BOOSTED)], setting, trials)
     else:
-        guesses, notes = _learn(data, METHODS[method], setting, trials)
-    z_test = data.z[:, data.cuts[1] :]
-    values = [100 * permutation_accuracy(z, g) for z, g in zip(z_test, guesses, strict=True)]
-    return as_results(cells, values, notes, time.perf_counter() - begin)
+        guesses, notes = _learn(data, METHODS[method], setting, trials, history)
+    return as_results(cells, z_test, guesses, notes, time.perf_counter() - begin, history)
+
+
+class History:
+    """The accuracy of the first trials along the way, which nothing is chosen by."""
+
+    def __init__(self, z_test: Ints, trials: Sequence[int]) -> None:
+        self.of = {place: z_test[place] for place, trial in enumerate(trials) if trial < WATCHED}
+        self.points: dict[int, list[tuple[int, float]]] = {place: [] for place in self.of}
+
+    def note(self, epoch: int, out: Tensor) -> None:
+        """Keeps what outputs (trials, rows, classes) of the test part are worth."""
+        for place, z in self.of.items():
+            guess = out[place].argmax(-1).cpu().numpy()
+            self.points[place].append((epoch, round(100 * permutation_accuracy(z, guess), 2)))
 
 
 def as_results(
-    cells: Sequence[Cell], values: Sequence[float], notes: Sequence[str], seconds: float
+    cells: Sequence[Cell],
+    z_test: Ints,
+    guesses: Sequence[Ints],
+    notes: Sequence[str],
+    seconds: float,
+    history: History,
 ) -> list[Result]:
-    """The results of a group that took so many seconds."""
+    """The results of a group that took so many seconds: accuracies in %."""
     return [
-        Result(**asdict(cell), value=value, seconds=seconds / len(cells), note=note)
-        for cell, value, note in zip(cells, values, notes, strict=True)
+        Result(
+            **asdict(cell),
+            value=100 * permutation_accuracy(z_test[place], guesses[place]),
+            seconds=seconds / len(cells),
+            note=notes[place],
+            history=tuple(history.points.get(place, ())),
+        )
+        for place, cell in enumerate(cells)
     ]
 
 
@@ -208,7 +234,7 @@ def _boost(
 
 
 def _learn(
-    data: Trials, method: Method, setting: str, trials: Sequence[int]
+    data: Trials, method: Method, setting: str, trials: Sequence[int], history: History
 ) -> tuple[list[Ints], list[str]]:
     """The classes that networks give to the test part of each trial, and notes."""
     best = setting == "best"
@@ -240,8 +266,16 @@ def _learn(
         fit(model, method.begin, data.table, train, replace(plan, epochs=BEGIN), seeds)
         model.drop.copy_(drop)
         classes_from_clusters(model, predict(model, data.table, rows(0, a)), seeds)
-    score = fit(model, method.loss, data.table, train, plan, seeds, held_out)
-    out = predict(model, data.table, rows(b, data.z.shape[1]))
+
+    def test() -> Tensor:
+        return predict(model, data.table, rows(b, data.z.shape[1]))
+
+    def watch(epoch: int) -> None:  # one network of each trial
+        history.note(epoch, test()[::restarts])
+
+    look = watch if history.of and not method.embeds else None
+    score = fit(model, method.loss, data.table, train, plan, seeds, held_out, look)
+    out = test()
     if method.embeds:
         known = predict(model, data.table, rows(0, a))
         if method.embeds == "unit":

@@ -7,13 +7,14 @@ or 180 000 triplets drawn with replacement from the training part; AdamW with le
 batches of 128, 10 epochs. Pixels are standardised by the mean and the deviation of all of them.
 Figures are accuracies on the 10 000 test images in %, after the best renaming of classes.
 
-In "best" the learning rate falls along a cosine, images are shifted by up to two pixels, there are
-twice as many epochs, and likelihoods begin with the clusters of a contrastive embedding.
+In "best" the learning rate falls along a cosine, images are shifted by up to two pixels, and there
+are twice as many epochs.
 
 The trials of a cell learn together: their losses are one batched loss, their convolutions follow
-each other in one step, which on CUDA is recorded as a graph and replayed, in bfloat16 up to the
-last layer. A trial whose likelihood of its own training sets is far from that of the best one has
-collapsed: it begins again from another seed, and the better of the two by that measure stays.
+each other in one step, which on CUDA is compiled, recorded as a graph and replayed, in bfloat16 up
+to the last layer. A trial whose likelihood of its own training sets is far from that of the best
+one has collapsed: it begins again from another seed, and the better of the two by that measure
+stays.
 """
 
 from __future__ import annotations
@@ -34,22 +35,20 @@ from setwise.datasets import load
 from setwise.experiments.baselines import METHODS, Method
 from setwise.experiments.batched import HeldOut, Networks, Plan, Sample, fit, predict, score
 from setwise.experiments.classification import (
+    History,
     Trials,
     as_results,
-    classes_from_clusters,
     cluster,
     common,
     observe,
 )
 from setwise.experiments.runner import Cell, Result
-from setwise.metrics import permutation_accuracy
 
 __all__ = ["Convolutions", "methods", "work_many"]
 
 Ints = NDArray[np.int64]
 PLAN = {"protocol": Plan(epochs=10), "best": Plan(epochs=20, cosine=True)}
 SHIFT = {"protocol": 0.0, "best": 2 / 28}  # of the side, at most
-BEGIN = Plan(epochs=2, cosine=True)  # that finds an embedding to begin with in "best"
 LOOKED_AT = 20_000  # training sets by which a collapse is told
 RESTARTS = 3
 
@@ -71,6 +70,7 @@ class Convolutions(Networks):
     """
 
     chunk = 1 << 14
+    compiled = True
 
     def __init__(
         self, side: int, classes: int, seeds: Sequence[int], head: int = 0, shift: int = 0
@@ -195,15 +195,15 @@ def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
     dataset, name, setting = common(cells)
     trials = [cell.trial for cell in cells]
     data = prepare(dataset, device)
+    z_test = np.repeat(data.z[None, data.train :], len(trials), 0)
+    history = History(z_test, trials)
     if name == "kmeans":
         known, new = (part.float()[None] for part in _parts(data))
         guesses = [cluster(known, new, data.classes, [trial])[0][0] for trial in trials]
         notes = [""] * len(trials)
     else:
-        guesses, notes = learn(data, METHODS[name], setting, trials)
-    z_test = data.z[data.train :]
-    values = [100 * permutation_accuracy(z_test, guess) for guess in guesses]
-    return as_results(cells, values, notes, time.perf_counter() - begin)
+        guesses, notes = learn(data, METHODS[name], setting, trials, history)
+    return as_results(cells, z_test, guesses, notes, time.perf_counter() - begin, history)
 
 
 def _parts(data: Images) -> tuple[Tensor, Tensor]:
@@ -211,10 +211,14 @@ def _parts(data: Images) -> tuple[Tensor, Tensor]:
 
 
 def learn(
-    data: Images, method: Method, setting: str, trials: Sequence[int]
+    data: Images,
+    method: Method,
+    setting: str,
+    trials: Sequence[int],
+    history: History | None = None,
 ) -> tuple[list[Ints], list[str]]:
     """The classes that networks give to the test part in each trial, and notes."""
-    model, losses, chance = _train(data, method, setting, trials, 0)
+    model, losses, chance = _train(data, method, setting, trials, 0, history)
     notes = [""] * len(trials)
     for restart in range(1, RESTARTS + 1):
         bad = [] if method.embeds else collapsed(losses, chance)
@@ -259,7 +263,12 @@ def _rows(data: Images, count: int) -> Tensor:
 
 
 def _train(
-    data: Images, method: Method, setting: str, trials: Sequence[int], restart: int
+    data: Images,
+    method: Method,
+    setting: str,
+    trials: Sequence[int],
+    restart: int,
+    history: History | None = None,
 ) -> tuple[Convolutions, Tensor, Tensor]:
     """Networks, the mean loss each has on some of its training sets, and that of chance."""
     seeds = [1000 * trial + restart for trial in trials]
@@ -272,12 +281,15 @@ def _train(
     shift = int(SHIFT[setting] * data.side)
     model = Convolutions(data.side, data.classes, seeds, head, shift)
     model.to(data.table.device)
-    rows = _rows(data, len(trials))[:, : data.train]
-    if setting == "best" and method.begin is not None:
-        fit(model, method.begin, data.table, sample, BEGIN, seeds)
-        classes_from_clusters(model, predict(model, data.table, rows), seeds)
-    fit(model, method.loss, data.table, sample, PLAN[setting], seeds)
+    known, new = _rows(data, len(trials)).tensor_split([data.train], 1)
+
+    def watch(epoch: int) -> None:
+        assert history is not None
+        history.note(epoch, predict(model, data.table, new))
+
+    look = watch if history is not None and history.of and not method.embeds else None
+    fit(model, method.loss, data.table, sample, PLAN[setting], seeds, watch=look)
     some = Sample(sample.members[:, :LOOKED_AT], sample.y[:, :LOOKED_AT])
-    losses = score(model, method.loss, data.table, HeldOut(rows, some))
+    losses = score(model, method.loss, data.table, HeldOut(known, some))
     share = some.y.unique(return_counts=True)[1] / some.y.numel()
     return model, losses, -(share * share.log()).sum()

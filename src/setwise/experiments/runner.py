@@ -21,6 +21,8 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
+from setwise import __version__
+
 __all__ = ["Cell", "Result", "Results", "describe", "run"]
 
 
@@ -45,6 +47,7 @@ class Result:
     value: float  # in the units of the paper's table
     seconds: float
     note: str = ""
+    history: tuple[tuple[int, float], ...] = ()  # the value after so many steps; its own file
 
     @property
     def cell(self) -> Cell:
@@ -57,14 +60,14 @@ class Results:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self.history = path.with_name(f"{path.stem}-history.csv")
         self.rows: list[Result] = []
-        names = [f.name for f in fields(Result)]
+        names = [f.name for f in fields(Result) if f.name != "history"]
+        if self.history.exists():
+            _whole_lines(self.history)
         if path.exists():
-            text = path.read_text(encoding="utf-8")
-            whole = text[: text.rfind("\n") + 1]  # a line that was cut short is done again
-            if whole != text:
-                path.write_text(whole, encoding="utf-8")
-            for number, line in enumerate(csv.DictReader(io.StringIO(whole)), start=2):
+            lines = csv.DictReader(io.StringIO(_whole_lines(path)))
+            for number, line in enumerate(lines, start=2):
                 try:
                     cell = line["dataset"], line["method"], line["setting"], int(line["trial"])
                     figures = float(line["value"]), float(line["seconds"])
@@ -86,10 +89,28 @@ class Results:
     def add(self, result: Result) -> None:
         """Keeps a result, on the disk too."""
         self.rows.append(result)
-        with self.path.open("a", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerow(asdict(result).values())
-            file.flush()
-            os.fsync(file.fileno())
+        cell = asdict(result.cell)
+        if result.history:
+            if not self.history.exists():
+                _append(self.history, [[*cell, "step", "value"]])
+            _append(self.history, [[*cell.values(), *point] for point in result.history])
+        _append(self.path, [[*cell.values(), result.value, result.seconds, result.note]])
+
+
+def _whole_lines(path: Path) -> str:
+    """The text of a file, which loses a last line that was cut short."""
+    text = path.read_text(encoding="utf-8")
+    whole = text[: text.rfind("\n") + 1]
+    if whole != text:
+        path.write_text(whole, encoding="utf-8")
+    return whole
+
+
+def _append(path: Path, lines: Iterable[Sequence[Any]]) -> None:
+    with path.open("a", encoding="utf-8", newline="") as file:
+        csv.writer(file, lineterminator="\n").writerows(lines)
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def describe(path: Path, command: Sequence[str]) -> None:
@@ -99,7 +120,8 @@ def describe(path: Path, command: Sequence[str]) -> None:
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "python": platform.python_version(),
     }
-    for name in ("setwise", "torch", "lightgbm", "scikit-learn", "numpy", "scipy"):
+    facts["setwise"] = __version__
+    for name in ("torch", "lightgbm", "scikit-learn", "numpy", "scipy"):
         try:
             facts[name] = version(name)
         except PackageNotFoundError:

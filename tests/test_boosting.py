@@ -5,13 +5,15 @@ import pandas as pd
 import pytest
 import torch
 from sklearn.base import clone
-from sklearn.datasets import make_friedman1
+from sklearn.datasets import make_blobs, make_friedman1
 from sklearn.exceptions import ConvergenceWarning
 from tasks import friedman, make_task
 
 import setwise as sw
+from setwise.learners.boosting import _Run
 from setwise.learners.leaves import Leaves, solve_leaves
 from setwise.learners.lightgbm import LightGBM, _nearest
+from setwise.learners.network import DOUBT
 
 ONE = {"num_threads": 1}
 
@@ -159,3 +161,22 @@ def test_leaves_that_are_not_coupled_warn_where_they_overshoot():
     learner = sw.LightGBM(coupled=False, n_estimators=40, num_threads=1)
     with pytest.warns(ConvergenceWarning, match="coupled"):
         sw.AggregateRegressor("normal", learner, verbose=0).fit(X, means)
+
+
+@pytest.mark.parametrize(("classes", "aggregate"), [(2, sw.Similarity()), (5, sw.Triplet())])
+def test_a_network_that_guides_leaves_some_doubt(classes, aggregate, monkeypatch):
+    X, z = make_blobs(300, centers=classes, n_features=4, cluster_std=0.5, random_state=0)
+    sets = sw.Sets.random(300, 900, aggregate.size, replace=False, seed=0)
+    follow, guides = _Run.follow, []
+    monkeypatch.setattr(
+        _Run, "follow", lambda run, guide: (guides.append(guide), follow(run, guide))
+    )
+    est = sw.AggregateClassifier(
+        classes, LightGBM(n_estimators=5, **ONE), random_state=0, verbose=0
+    )
+    est.fit(X, aggregate.observe(z, sets))
+    (guide,) = guides
+    logits = torch.cat([torch.zeros_like(guide), guide], 1) if guide.shape[1] == 1 else guide
+    p = logits.softmax(1)
+    assert float(p.max()) == pytest.approx(1 - DOUBT + DOUBT / classes, abs=1e-3)
+    assert sw.metrics.permutation_accuracy(z, est.predict(X)) > 0.98

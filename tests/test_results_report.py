@@ -167,7 +167,8 @@ def test_page_and_markdown(folder):
         assert re.search(r"housing: mean_mle_gbm", shown)  # missing
         assert "setwise reproduce uci" in shown
         assert "too few &lt;rounds" in shown
-    assert page.count("<svg") == sum({"images": 2, "uci": 4, "varying-k": 6, "curves": 1}.values())
+    drawn = {"images": 2, "uci": 4, "varying-k": 6, "binary": 2, "curves": 1}
+    assert page.count("<svg") == sum(drawn.values())
     assert "<svg" not in text
     assert not re.search(r'(?:src|href)=(?!"(?:data:|#))', page)
     assert "http" not in page.replace("http-equiv", "")

@@ -32,9 +32,9 @@ def _axes(height: float) -> tuple[Any, Any]:
     return canvas, axes
 
 
-def _legend(canvas: Any) -> None:
+def _legend(canvas: Any, columns: int = 4) -> None:
     canvas.legend(
-        loc="outside upper left", ncols=4, frameon=False, fontsize=8, handletextpad=0.4,
+        loc="outside upper left", ncols=columns, frameon=False, fontsize=8, handletextpad=0.4,
         columnspacing=1.2, labelcolor=INK,
     )  # fmt: skip
 
@@ -136,7 +136,7 @@ def curves(measured: Measured) -> Iterator[tuple[Any, str]]:
             }
             if not found:
                 continue
-            canvas, axes = _axes(2.3)
+            canvas, axes = _axes(2.6)
             looks = [(c, s) for s in ("-", "--", ":") for c in (BLUE, ORANGE, GREEN, PURPLE)]
             for (method, trials), (colour, style) in zip(found.items(), looks, strict=False):
                 steps = sorted(set.intersection(*(set(t) for t in trials.values())))
@@ -148,6 +148,9 @@ def curves(measured: Measured) -> Iterator[tuple[Any, str]]:
                     [m + side * s for m, s in zip(mean, std, strict=True)] for side in (-1, 1)
                 )
                 axes.fill_between(steps, low, high, color=colour, alpha=0.15, linewidth=0)
-            axes.set_xlabel("step", fontsize=8, color=INK)
-            axes.legend(frameon=False, fontsize=7, labelcolor=INK)
-            yield canvas, f"{dataset}, {setting}: mean of the trials ± one standard deviation"
+            axes.xaxis.get_major_locator().set_params(integer=True)
+            axes.set_xlabel("epochs", fontsize=8, color=INK)
+            value = "accuracy, %" if measured.table.higher else "mean squared error"
+            axes.set_ylabel(value, fontsize=8, color=INK)
+            _legend(canvas, columns=2)
+            yield canvas, f"{dataset}, {setting}, along the way: mean of trials ± one deviation"

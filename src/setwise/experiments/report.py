@@ -275,7 +275,7 @@ def _drawings(measured: Measured, main: list[str]) -> Iterator[Drawing]:
             if drawn is not None:
                 lines = "boosting in full, linear in broken lines; band: one standard deviation"
                 yield Drawing(drawn, f"{dataset}: {lines}")
-    elif not measured.curves:
+    else:
         for method in main:
             drawn = dots(measured, method)
             if drawn is not None:

@@ -27,7 +27,7 @@ from setwise.terms import Point
 
 __all__ = ["Boosting", "Forest"]
 
-GUIDED_ROUNDS = 10  # rounds that lead to the guide before the likelihood takes over
+GUIDED_ROUNDS = 30  # rounds that lead to the guide before the likelihood takes over
 GUIDED_RATE = 0.3
 
 

@@ -1,4 +1,4 @@
-"""Any table as plain numbers, for the quick network that guides other learners."""
+"""Any table as plain numbers, for the network that guides other learners."""
 
 from __future__ import annotations
 

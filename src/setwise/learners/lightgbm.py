@@ -103,8 +103,10 @@ class LightGBMForest(Forest):
     def leaves(self, X: Any = None) -> Leaves:
         last = self.booster.current_iteration() - 1
         text = self.booster.model_to_string(start_iteration=last, num_iteration=1)
-        counts = [int(number) for number in re.findall(r"^num_leaves=(\d+)$", text, re.M)]
-        if X is None and (leaf := self._told_by_scores(last, counts)) is not None:
+        told = re.findall(r"^leaf_value=(.*)$", text, re.M)
+        values = [np.array(numbers.split(), dtype=np.float64) for numbers in told]
+        counts = [len(v) for v in values]
+        if X is None and (leaf := self._told_by_scores(values)) is not None:
             return Leaves(leaf, counts)
         X = self.X if X is None else X
         found = self.booster.predict(
@@ -113,17 +115,15 @@ class LightGBMForest(Forest):
         leaf = torch.from_numpy(np.asarray(found).reshape(n_rows(X), -1).astype(np.int64))
         return Leaves(leaf, counts)
 
-    def _told_by_scores(self, last: int, counts: list[int]) -> Tensor | None:
+    def _told_by_scores(self, values: list[NDArray[np.float64]]) -> Tensor | None:
         """Which leaf each row is in, from what LightGBM's own leaf values have added to the row.
 
         Several times faster than asking for leaves; None where two leaves have the same value.
         """
         columns = []
-        for output, count in enumerate(counts):
-            tree = last * len(counts) + output
-            values = np.array([self.booster.get_leaf_output(tree, leaf) for leaf in range(count)])
+        for output, own in enumerate(values):
             after = self.after[:, output]
-            leaf = _nearest(after - self.before[:, output], values, 1e-12 * np.abs(after).max())
+            leaf = _nearest(after - self.before[:, output], own, 1e-12 * np.abs(after).max())
             if leaf is None:
                 return None
             columns.append(torch.from_numpy(leaf))

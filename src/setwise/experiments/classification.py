@@ -17,7 +17,7 @@ in "protocol", as in the paper's regression, 1000 in "best".
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -158,11 +158,19 @@ class History:
         self.of = {place: z_test[place] for place, trial in enumerate(trials) if trial < WATCHED}
         self.points: dict[int, list[tuple[int, float]]] = {place: [] for place in self.of}
 
-    def note(self, epoch: int, out: Tensor) -> None:
-        """Keeps what outputs (trials, rows, classes) of the test part are worth."""
-        for place, z in self.of.items():
-            guess = out[place].argmax(-1).cpu().numpy()
-            self.points[place].append((epoch, round(100 * permutation_accuracy(z, guess), 2)))
+    def watch(self, method: Method, outputs: Callable[[], Tensor]) -> Callable[[int], None] | None:
+        """For `fit`: notes what outputs (trials, rows, classes) of the test part are worth then.
+
+        None where no trial is watched, and where outputs are not classes.
+        """
+
+        def note(epoch: int) -> None:
+            guesses = outputs().argmax(-1).cpu().numpy()
+            for place, z in self.of.items():
+                accuracy = 100 * permutation_accuracy(z, guesses[place])
+                self.points[place].append((epoch, round(accuracy, 2)))
+
+        return note if self.of and not method.embeds else None
 
 
 def as_results(
@@ -270,11 +278,8 @@ def _learn(
     def test() -> Tensor:
         return predict(model, data.table, rows(b, data.z.shape[1]))
 
-    def watch(epoch: int) -> None:  # one network of each trial
-        history.note(epoch, test()[::restarts])
-
-    look = watch if history.of and not method.embeds else None
-    score = fit(model, method.loss, data.table, train, plan, seeds, held_out, look)
+    watch = history.watch(method, lambda: test()[::restarts])  # one network of each trial
+    score = fit(model, method.loss, data.table, train, plan, seeds, held_out, watch)
     out = test()
     if method.embeds:
         known = predict(model, data.table, rows(0, a))

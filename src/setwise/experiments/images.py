@@ -282,13 +282,10 @@ def _train(
     model = Convolutions(data.side, data.classes, seeds, head, shift)
     model.to(data.table.device)
     known, new = _rows(data, len(trials)).tensor_split([data.train], 1)
-
-    def watch(epoch: int) -> None:
-        assert history is not None
-        history.note(epoch, predict(model, data.table, new))
-
-    look = watch if history is not None and history.of and not method.embeds else None
-    fit(model, method.loss, data.table, sample, PLAN[setting], seeds, watch=look)
+    watch = None
+    if history is not None:  # a first beginning
+        watch = history.watch(method, lambda: predict(model, data.table, new))
+    fit(model, method.loss, data.table, sample, PLAN[setting], seeds, watch=watch)
     some = Sample(sample.members[:, :LOOKED_AT], sample.y[:, :LOOKED_AT])
     losses = score(model, method.loss, data.table, HeldOut(known, some))
     share = some.y.unique(return_counts=True)[1] / some.y.numel()

@@ -223,20 +223,18 @@ class Network(Learner):
 
     @staticmethod
     def pilot(task: Task) -> Tensor:
-        """Raw parameters of every row, (rows, outputs), from the usual network.
+        """Logits of every row, (rows, classes), from the usual network.
 
         For learners that begin at a constant, where classes that can be swapped stay alike: a
         guide that tells them apart. They stay near it, so it is given twice the usual epochs; and
         as it is too sure of the rows it learned from, its probabilities are drawn towards chance.
         """
-        quick = dataclasses.replace(
+        alone = dataclasses.replace(
             task, X=as_numbers(task.X), eval=None, guide=None, progress=Progress()
         )
         learner = Network()
         learner.epochs = 2 * learner._settings(task.objective).epochs
-        fitted = learner.fit(quick)
-        raw = torch.from_numpy(fitted.model.raw(quick.X))
-        one = raw.shape[1] == 1  # output for two classes
-        p = torch.cat([torch.zeros_like(raw), raw], 1).softmax(1) if one else raw.softmax(1)
+        raw = learner.fit(alone).model.raw(alone.X)
+        p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()
-        return logits[:, 1:] - logits[:, :1] if one else logits - logits.mean(1, keepdim=True)
+        return logits - logits.mean(1, keepdim=True)

@@ -111,13 +111,13 @@ def test_a_collapsed_trial_begins_again(monkeypatch):
 
     def collapses(data, method, setting, trials, restart, history=None):
         calls.append((list(trials), restart))
-        model, loss, chance = train(data, method, setting, trials, restart, history)
+        trained = train(data, method, setting, trials, restart, history)
         if restart < 2:
-            loss[trials.index(1)] = torch.nan if restart == 0 else 99.0
+            trained.losses[trials.index(1)] = torch.nan if restart == 0 else 99.0
             with torch.no_grad():
-                for p in model.parameters():
+                for p in trained.model.parameters():
                     p[trials.index(1)] = torch.nan
-        return model, loss, 10 * chance
+        return trained._replace(chance=10 * trained.chance)
 
     monkeypatch.setattr(images, "_train", collapses)
     results = images.work_many([Cell("digits", "supervised", "protocol", t) for t in range(3)])

@@ -31,7 +31,7 @@ from setwise.experiments.paper import (
 from setwise.experiments.report import html, markdown
 
 ROOT = Path(__file__).parent.parent
-HEAD = "dataset,method,setting,trial,value,seconds,note\n"
+HEAD = "dataset,method,setting,trial,value,seconds,held_out,note\n"
 
 
 def write_table(folder, table, shift=0.0, trials=4, settings=("protocol", "best"), skip=()):
@@ -48,7 +48,7 @@ def write_table(folder, table, shift=0.0, trials=4, settings=("protocol", "best"
                 for trial in range(trials):
                     value = theirs.mean + theirs.std * (sign * shift + noise[trial])
                     if (dataset, method, setting) not in skip:
-                        out.writerow([dataset, method, setting, trial, value, 0.5, ""])
+                        out.writerow([dataset, method, setting, trial, value, 0.5, "", ""])
 
 
 def change(path, line, text):
@@ -188,7 +188,7 @@ def test_better_is_up_in_either_direction(folder):
 
 
 def test_other_columns_and_sets(tmp_path):
-    rows = ["digits,similarity_mle,best,0,97,1,", "mnist,triplet_mle_three_way,best,0,97,1,"]
+    rows = ["digits,similarity_mle,best,0,97,1,,", "mnist,triplet_mle_three_way,best,0,97,1,,"]
     (tmp_path / "images.csv").write_text(HEAD + "\n".join(rows) + "\nmnist,cut sh")
     measured = read(tmp_path).tables["images"]
     assert measured.datasets[-1] == "digits"
@@ -200,8 +200,25 @@ def test_other_columns_and_sets(tmp_path):
     assert "1 trial a cell, of which the paper has 10" in text
 
 
+def test_either_model(tmp_path):
+    rows = [
+        "banana,triplet_mle,best,0,90,1,0.4,",
+        "banana,triplet_mle_gbm,best,0,80,1,0.5,",
+        "banana,triplet_mle,best,1,91,1,0.5,",
+        "banana,triplet_mle_gbm,best,1,81,1,0.4,",
+        "banana,triplet_mle,best,2,92,1,0.3,",  # nothing to compare it with
+        "banana,triplet_mle,protocol,0,70,1,,",
+        "banana,triplet_mle_gbm,protocol,0,71,1,0.3,",
+    ]
+    (tmp_path / "binary.csv").write_text(HEAD + "\n".join(rows) + "\n")
+    found = read(tmp_path).tables["binary"]
+    assert found.values["banana", "triplet_mle_either", "best"] == {0: 90.0, 1: 81.0}
+    assert ("banana", "triplet_mle_either", "protocol") not in found.values
+    assert found.theirs("banana", "triplet_mle_either").mean == 57.53
+
+
 def test_values_that_are_no_numbers(tmp_path):
-    rows = [f"airfoil,mean_mle_lr,best,{i},{v},1," for i, v in enumerate(("nan", "inf", "2"))]
+    rows = [f"airfoil,mean_mle_lr,best,{i},{v},1,," for i, v in enumerate(("nan", "inf", "2"))]
     (tmp_path / "uci.csv").write_text(HEAD + "\n".join(rows) + "\n")
     assert "not finite" in markdown(tmp_path)
 
@@ -212,12 +229,12 @@ def test_values_that_are_no_numbers(tmp_path):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("nowhere,mean_mle_lr,best,0,1,1,", "line 3: no data set is called 'nowhere'"),
-        ("airfoil,mean_mle_lr,best,0,x,1,", "line 3: value should be a number, got 'x'"),
-        ("airfoil,mean_mle_lr,best,0.5,1,1,", "line 3: trial should be a whole number"),
-        ("airfoil,mean_mle_lr,better,0,1,1,", "line 3: the setting should be protocol or best"),
-        ("airfoil,mean_mle_lr", "line 3: expected 7 fields, got 2"),
-        ("abalone,mean_baseline_lr,protocol,0,1,1,", "line 3: a second result of abalone"),
+        ("nowhere,mean_mle_lr,best,0,1,1,,", "line 3: no data set is called 'nowhere'"),
+        ("airfoil,mean_mle_lr,best,0,x,1,,", "line 3: value should be a number, got 'x'"),
+        ("airfoil,mean_mle_lr,best,0.5,1,1,,", "line 3: trial should be a whole number"),
+        ("airfoil,mean_mle_lr,better,0,1,1,,", "line 3: the setting should be protocol or best"),
+        ("airfoil,mean_mle_lr", "line 3: expected 8 fields, got 2"),
+        ("abalone,mean_baseline_lr,protocol,0,1,1,,", "line 3: a second result of abalone"),
     ],
 )
 def test_a_wrong_line(tmp_path, line, message):

@@ -18,7 +18,7 @@ from setwise.terms import SMALL, Point, Term
 
 __all__ = ["Gaussian"]
 
-PAIRS = 100  # of members, for each two leaves, that a leaf Hessian is added up from
+PAIRS = 50  # of members, for each two leaves, that a leaf Hessian is added up from
 
 
 class _Pairs(NamedTuple):
@@ -209,7 +209,7 @@ class GaussianPoint(Point):
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor:
         sets = self.term.sets
         if len(sets.indices) and int(sets.sizes.max()) <= SMALL:
-            # The leaves' own curvature is exact; what ties them is, at 100 pairs for each two
+            # The leaves' own curvature is exact; what ties them is, at 50 pairs for each two
             # leaves, known to a few percent of it, which is plenty for the length of a step.
             pairs = self.term.pairs(PAIRS * n_leaves**2)
             short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square

@@ -12,7 +12,17 @@ from typing import NamedTuple
 
 from setwise.datasets import info, names
 from setwise.experiments.folder import SETTINGS, Folder
-from setwise.experiments.paper import TABLES, Figure, figures, is_likelihood, number, twin, verdict
+from setwise.experiments.paper import (
+    BOOSTED,
+    EITHER,
+    TABLES,
+    Figure,
+    figures,
+    is_likelihood,
+    number,
+    twin,
+    verdict,
+)
 
 __all__ = ["Bar", "bars"]
 
@@ -146,7 +156,8 @@ def _growth(folder: Folder, setting: str) -> Bar:
 def _classes(folder: Folder) -> Iterable[Bar]:
     measured = {m for t in CLASSES if t in folder.tables for _, m, _ in folder.tables[t].values}
     kinds = ["similarity_mle", "triplet_mle"]
-    kinds += [m for m in ("triplet_mle_three_way", *(f"{k}_gbm" for k in kinds)) if m in measured]
+    more = [kind + end for end in (BOOSTED, EITHER) for kind in kinds]
+    kinds += [m for m in ("triplet_mle_three_way", *more) if m in measured]
     for kind in kinds:
         yield _count(folder, CLASSES, kind, "", _as_good, complete=True)
         yield _count(folder, CLASSES, kind, "supervised", _as_good, 20 / 30)
@@ -154,7 +165,7 @@ def _classes(folder: Folder) -> Iterable[Bar]:
 
 
 def _near_own(folder: Folder, method: str) -> Bar:
-    own = "supervised_gbm" if method.endswith("_gbm") else "supervised"
+    own = "supervised" + next((end for end in (BOOSTED, EITHER) if method.endswith(end)), "")
     good, bad, open_ = _lists()
     for table in CLASSES:
         for dataset in names(table):

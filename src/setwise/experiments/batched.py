@@ -30,13 +30,14 @@ class Plan:
     """How long and how fast to learn.
 
     `batch` sets a step and network, the last batch of an epoch filled up from its first sets. AdamW
-    with learning rate `rate`, constant or falling to 0 along half a cosine.
+    with learning rate `rate`, constant or falling to 0 along half a cosine. `decay` is the same for
+    all networks, or one for each.
     """
 
     epochs: int
     batch: int = 128
     rate: float = 1e-3
-    decay: float = 0.01
+    decay: float | tuple[float, ...] = 0.01
     cosine: bool = False
 
 
@@ -135,7 +136,9 @@ def fit(
     """
     torch.manual_seed(0)  # for dropout: whoever learns beside a network, it sees the same numbers
     training = _Training(model, loss, table, sample, plan, seeds)
-    best = torch.full((len(seeds),), math.inf, device=table.device)
+    best = torch.full((len(seeds),), math.nan, device=table.device)
+    if held_out:
+        best = score(model, loss, table, held_out).nan_to_num(math.inf)
     kept = [p.detach().clone() for p in model.parameters()] if held_out else []
     for epoch in range(1, plan.epochs + 1):
         training.epoch()
@@ -152,7 +155,7 @@ def fit(
     with torch.no_grad():
         for old, new in zip(kept, model.parameters() if kept else (), strict=True):
             new.copy_(old)
-    return best if held_out else torch.full_like(best, math.nan)
+    return best
 
 
 class _Training:
@@ -181,10 +184,11 @@ class _Training:
         self.optimizer = torch.optim.AdamW(
             [p for p in model.parameters() if p.numel()],
             lr=self.rate,
-            weight_decay=plan.decay,
+            weight_decay=0.0,  # in the step, since it may differ between networks
             fused=True,
             capturable=device.type == "cuda",
         )
+        self.decay = torch.tensor(plan.decay, device=device).expand(networks)
         pays = model.compiled and networks >= COMPILED and device.type == "cuda"
         self.forward = torch.compile(model, dynamic=False) if pays else model
         self.step = _replayed(self._step, device)
@@ -216,6 +220,9 @@ class _Training:
         losses = self.loss(out.reshape(*rows.shape, -1), y, self.model.head)
         self.optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()
+        with torch.no_grad():
+            for p in self.model.parameters():
+                p.mul_((1 - self.rate * self.decay).reshape(-1, *[1] * (p.ndim - 1)))
         self.optimizer.step()
         self.place += 1
         self.done += 1

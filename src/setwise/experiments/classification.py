@@ -8,8 +8,9 @@ classes.
 
 In "protocol" a network learns for 20 epochs with the paper's batches of 128 sets and constant
 learning rate, and does not look at the validation part. In "best" several networks per trial learn
-for longer along a cosine; of each the weights with the least loss of *sets* of the validation part
-are kept, and of the networks the mean of those that together lose least. No single label of that
+for longer along a cosine, with dropout and weight decay of their own; of each the weights with the
+least loss of *sets* of the validation part are kept, and of the networks the mean of those that
+together lose least. No single label of that
 part is used, save by full supervision. Boosting is stopped by such sets in both: 100 rounds at most
 in "protocol", as in the paper's regression, 1000 in "best".
 """
@@ -31,7 +32,7 @@ from torch.nn import functional as F
 
 import setwise as sw
 from setwise.datasets import load, text_features
-from setwise.experiments.baselines import METHODS, Method, kmeans, nearest
+from setwise.experiments.baselines import METHODS, Loss, Method, kmeans, nearest
 from setwise.experiments.batched import (
     HeldOut,
     Networks,
@@ -41,6 +42,7 @@ from setwise.experiments.batched import (
     fit,
     predict,
 )
+from setwise.experiments.paper import BOOSTED
 from setwise.experiments.runner import Cell, Result
 from setwise.metrics import permutation_accuracy
 
@@ -49,12 +51,12 @@ __all__ = ["methods", "work_many"]
 Ints = NDArray[np.int64]
 HIDDEN = (128, 128)
 PROTOCOL = Plan(epochs=20)
-BEST = Plan(epochs=40, rate=3e-3, decay=0.3, cosine=True)
+BEST = Plan(epochs=40, rate=3e-3, cosine=True)
 BEGIN = 20  # epochs that find an embedding to begin with
 STEPS = 1000  # of an epoch at most in "best": batches grow with the data
-DROPOUT = (0.0, 0.1, 0.2, 0.4)  # of the networks of a trial in "best"
+NETWORKS = ((0.0, 0.03), (0.1, 0.3), (0.2, 0.03), (0.4, 0.3))  # of a trial: dropout and decay
+BEGINNINGS = 40  # of K-means, when it is to find classes to begin with
 WATCHED = 3  # trials whose accuracy is noted along the way
-BOOSTED = "_gbm"
 BOOSTING: dict[str, dict[str, Any]] = {
     "protocol": {"n_estimators": 100, "early_stopping_rounds": 20},
     "best": {"n_estimators": 1000, "early_stopping_rounds": 50, "learning_rate": 0.1},
@@ -143,12 +145,20 @@ def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
     history = History(z_test, trials)
     if method == "kmeans":
         known, new = data.table[data.rows(0, a)], data.table[data.rows(b, data.z.shape[1])]
-        guesses, notes = cluster(known, new, data.classes, trials)
+        found = cluster(known, new, data.classes, trials)
     elif method.endswith(BOOSTED):
-        guesses, notes = _boost(data, METHODS[method.removesuffix(BOOSTED)], setting, trials)
+        found = _boost(data, METHODS[method.removesuffix(BOOSTED)], setting, trials)
     else:
-        guesses, notes = _learn(data, METHODS[method], setting, trials, history)
-    return as_results(cells, z_test, guesses, notes, time.perf_counter() - begin, history)
+        found = _learn(data, METHODS[method], setting, trials, history)
+    return as_results(cells, z_test, found, time.perf_counter() - begin, history)
+
+
+class Found(NamedTuple):
+    """What was found in one trial."""
+
+    guesses: Ints
+    note: str = ""
+    held_out: float | None = None  # the mean loss of the sets that it was chosen by
 
 
 class History:
@@ -176,8 +186,7 @@ class History:
 def as_results(
     cells: Sequence[Cell],
     z_test: Ints,
-    guesses: Sequence[Ints],
-    notes: Sequence[str],
+    found: Sequence[Found],
     seconds: float,
     history: History,
 ) -> list[Result]:
@@ -185,12 +194,13 @@ def as_results(
     return [
         Result(
             **asdict(cell),
-            value=100 * permutation_accuracy(z_test[place], guesses[place]),
+            value=100 * permutation_accuracy(z_test[place], one.guesses),
             seconds=seconds / len(cells),
-            note=notes[place],
+            held_out=one.held_out,
+            note=one.note,
             history=tuple(history.points.get(place, ())),
         )
-        for place, cell in enumerate(cells)
+        for place, (cell, one) in enumerate(zip(cells, found, strict=True))
     ]
 
 
@@ -202,26 +212,21 @@ def common(cells: Sequence[Cell]) -> tuple[str, str, str]:
     return kinds.pop()
 
 
-def cluster(
-    known: Tensor, new: Tensor, classes: int, trials: Sequence[int]
-) -> tuple[list[Ints], list[str]]:
+def cluster(known: Tensor, new: Tensor, classes: int, trials: Sequence[int]) -> list[Found]:
     """The nearest K-means centre of each new row; the centres are those of the known rows."""
-    guesses = [
-        nearest(x, kmeans(old, classes, seed)).cpu().numpy()
+    return [
+        Found(nearest(x, kmeans(old, classes, seed)).cpu().numpy())
         for old, x, seed in zip(known, new, trials, strict=True)
     ]
-    return guesses, [""] * len(trials)
 
 
 # ---- boosting
 
 
-def _boost(
-    data: Trials, method: Method, setting: str, trials: Sequence[int]
-) -> tuple[list[Ints], list[str]]:
+def _boost(data: Trials, method: Method, setting: str, trials: Sequence[int]) -> list[Found]:
     """The classes that boosting gives to the test part; held-out sets stop it."""
     a, b = data.cuts
-    guesses, notes = [], []
+    out = []
     for t, trial in enumerate(trials):
         x = data.table[data.rows(0, data.z.shape[1])[t]].double().cpu().numpy()
         one = data._replace(z=data.z[t : t + 1])
@@ -233,9 +238,10 @@ def _boost(
         learner = sw.LightGBM(**BOOSTING[setting])
         est = sw.AggregateClassifier(data.classes, learner, random_state=trial, verbose=0)
         est.fit(x[:a], seen[0], eval=(x[a:b], seen[1]))
-        guesses.append(np.asarray(est.predict(x[b:]), np.int64))
-        notes.append(f"{1 + np.argmax([entry['valid'] for entry in est.history_])} rounds")
-    return guesses, notes
+        valid = [entry["valid"] for entry in est.history_]
+        note = f"{1 + np.argmax(valid)} rounds"
+        out.append(Found(np.asarray(est.predict(x[b:]), np.int64), note, -max(valid)))
+    return out
 
 
 # ---- networks
@@ -243,12 +249,13 @@ def _boost(
 
 def _learn(
     data: Trials, method: Method, setting: str, trials: Sequence[int], history: History
-) -> tuple[list[Ints], list[str]]:
-    """The classes that networks give to the test part of each trial, and notes."""
+) -> list[Found]:
+    """The classes that networks give to the test part of each trial."""
     best = setting == "best"
     a, b = data.cuts
-    dropout = () if not best else DROPOUT[1:2] if method.embeds else DROPOUT
-    restarts = max(1, len(dropout))
+    kinds = NETWORKS[1:2] if method.embeds else NETWORKS
+    restarts = len(kinds) if best else 1
+    dropout, decay = (tuple(values) * len(trials) for values in zip(*kinds, strict=True))
     seeds = [1000 * trial + r for trial in trials for r in range(restarts)]
 
     def rows(begin: int, end: int) -> Tensor:
@@ -264,10 +271,10 @@ def _learn(
     held_out = HeldOut(rows(a, b), sets(a, b, 1)) if best else None
     plan = PROTOCOL
     if best:
-        plan = replace(BEST, batch=max(BEST.batch, train.y.shape[1] // STEPS))
+        plan = replace(BEST, batch=max(BEST.batch, train.y.shape[1] // STEPS), decay=decay)
     head = (data.classes + 1) * method.head
     sizes = [data.table.shape[1], *HIDDEN, data.classes]
-    model = Perceptrons(sizes, seeds, head, dropout * len(trials)).to(data.table.device)
+    model = Perceptrons(sizes, seeds, head, dropout if best else ()).to(data.table.device)
     if best and method.begin is not None and data.classes > 2:
         drop = model.drop.clone()
         model.drop.zero_()
@@ -287,36 +294,32 @@ def _learn(
             known, out = F.normalize(known, dim=-1), F.normalize(out, dim=-1)
         return cluster(known, out, data.classes, trials)
     if held_out is None:
-        return list(out.argmax(-1).cpu().numpy()), [""] * len(trials)
+        return [Found(guesses) for guesses in out.argmax(-1).cpu().numpy()]
     chosen = predict(model, data.table, rows(a, b)).softmax(-1)
-    guesses: list[Ints] = []
-    notes: list[str] = []
+    found = []
     for t in range(len(trials)):
         part = slice(t * restarts, (t + 1) * restarts)
         seen = Sample(held_out.sample.members[t * restarts], held_out.sample.y[t * restarts])
-        g, used = _average(chosen[part], out[part].softmax(-1), score[part], method.loss, seen)
-        guesses.append(g.cpu().numpy())
-        notes.append(f"mean of {used} of {restarts} networks")
-    return guesses, notes
+        found.append(average(chosen[part], out[part].softmax(-1), score[part], method.loss, seen))
+    return found
 
 
 def classes_from_clusters(model: Networks, out: Tensor, seeds: Sequence[int]) -> None:
     """Turns embeddings into logits −4 |u − c|², less 4 |u|², for the K-means centres c of them."""
     with torch.no_grad():
         for r, (embedded, seed) in enumerate(zip(out, seeds, strict=True)):
-            centres = kmeans(embedded, out.shape[-1], seed)
+            centres = kmeans(embedded, out.shape[-1], seed, beginnings=BEGINNINGS)
             weight, bias = model.layers[-2][r], model.layers[-1][r]
             weight.copy_(8 * weight @ centres.T)
             bias.copy_(8 * bias @ centres.T - 4 * centres.square().sum(1))
 
 
-def _average(
-    held: Tensor, test: Tensor, score: Tensor, loss: Any, seen: Sample
-) -> tuple[Tensor, int]:
-    """The class by the mean of the networks that together say most of the held-out sets.
+def average(held: Tensor, test: Tensor, score: Tensor, loss: Loss, seen: Sample) -> Found:
+    """The class by the mean of the networks that together lose least of the sets `seen`.
 
-    They are tried from the best on, their classes renamed to agree with those before: no label is
-    needed for that.
+    `held` and `test` are probabilities (networks, rows, classes) of the rows of those sets and of
+    the rows to tell, `score` the loss of each network alone. They are tried from the best on, their
+    classes renamed to agree with those before: no label is needed for that.
     """
     order = score.argsort().tolist()
     sums = held[order[0]].clone(), test[order[0]].clone()
@@ -329,4 +332,5 @@ def _average(
         here = float(loss(logits[seen.members][None], seen.y[None], score))
         if here < best:
             sums, best, used = new, here, used + 1
-    return sums[1].argmax(-1), used
+    note = f"mean of {used} of {len(order)} networks"
+    return Found(sums[1].argmax(-1).cpu().numpy(), note, best)

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from setwise.datasets import info, names
-from setwise.experiments.paper import TABLES, Figure, Table, columns, figures, twin
+from setwise.experiments.paper import BOOSTED, EITHER, TABLES, Figure, Table, columns, figures, twin
 
 __all__ = ["SETTINGS", "Folder", "Measured", "ResultsError", "read"]
 
@@ -133,8 +133,9 @@ def read(path: Path) -> Folder:
 
 def _table(file: Path, table: Table) -> Measured:
     values: dict[Key, dict[int, float]] = defaultdict(dict)
+    losses: dict[Key, dict[int, float]] = defaultdict(dict)  # of held-out sets
     seconds, notes = 0.0, []
-    names = ("dataset", "method", "setting", "trial", "value", "seconds", "note")
+    names = ("dataset", "method", "setting", "trial", "value", "seconds", "held_out", "note")
     for where, row in _lines(file, names):
         key, trial, value = _cell(where, row)
         if trial in values[key]:
@@ -143,8 +144,11 @@ def _table(file: Path, table: Table) -> Measured:
             )
         values[key][trial] = value
         seconds += _number(where, row, "seconds")
+        if row["held_out"]:
+            losses[key][trial] = _number(where, row, "held_out", finite=False)
         if row["note"]:
             notes.append(row["note"])
+    values |= _either(values, losses)
     return Measured(
         table,
         dict(values),
@@ -153,6 +157,21 @@ def _table(file: Path, table: Table) -> Measured:
         _facts(file.with_suffix(".json")),
         _curves(file.with_name(f"{file.stem}-history.csv")),
     )
+
+
+def _either(
+    values: dict[Key, dict[int, float]], losses: dict[Key, dict[int, float]]
+) -> dict[Key, dict[int, float]]:
+    """Of a network and a boosted model the one that loses less of the held-out sets, by trial."""
+    out: dict[Key, dict[int, float]] = {}
+    for network, chosen in losses.items():
+        dataset, method, setting = network
+        boosted = dataset, method + BOOSTED, setting
+        for trial in sorted(chosen.keys() & losses.get(boosted, {}).keys()):
+            better = network if chosen[trial] <= losses[boosted][trial] else boosted
+            either = dataset, method + EITHER, setting
+            out.setdefault(either, {})[trial] = values[better][trial]
+    return out
 
 
 def _curves(file: Path) -> dict[Key, dict[int, dict[float, float]]]:

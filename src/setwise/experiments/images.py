@@ -7,8 +7,9 @@ or 180 000 triplets drawn with replacement from the training part; AdamW with le
 batches of 128, 10 epochs. Pixels are standardised by the mean and the deviation of all of them.
 Figures are accuracies on the 10 000 test images in %, after the best renaming of classes.
 
-In "best" the learning rate falls along a cosine, images are shifted by up to two pixels, and there
-are twice as many epochs.
+In "best" the learning rate falls along a cosine, images are shifted by up to two pixels, there are
+twice as many epochs, and the probabilities of several networks are averaged, their classes renamed
+to agree; those that stay are the ones that together say most of the training sets.
 
 The trials of a cell learn together: their losses are one batched loss, their convolutions follow
 each other in one step, which on CUDA is compiled, recorded as a graph and replayed, in bfloat16 up
@@ -35,9 +36,11 @@ from setwise.datasets import load
 from setwise.experiments.baselines import METHODS, Method
 from setwise.experiments.batched import HeldOut, Networks, Plan, Sample, fit, predict, score
 from setwise.experiments.classification import (
+    Found,
     History,
     Trials,
     as_results,
+    average,
     cluster,
     common,
     observe,
@@ -51,6 +54,8 @@ PLAN = {"protocol": Plan(epochs=10), "best": Plan(epochs=20, cosine=True)}
 SHIFT = {"protocol": 0.0, "best": 2 / 28}  # of the side, at most
 LOOKED_AT = 20_000  # training sets by which a collapse is told
 RESTARTS = 3
+WHOLE = {("similarity_mle", "protocol")}  # not in bfloat16
+NETWORKS = {"protocol": 1, "best": 3}  # whose mean is taken
 
 
 def methods() -> tuple[str, ...]:
@@ -171,8 +176,11 @@ class Images(NamedTuple):
 
 
 @lru_cache(maxsize=1)
-def prepare(name: str, device: str) -> Images:
-    """The images on the device, in bfloat16 on CUDA; small ones without a test part are split."""
+def prepare(name: str, device: str, half: bool = True) -> Images:
+    """The images on the device; small ones without a test part are split.
+
+    On CUDA they are in bfloat16 if `half`, else products are rounded to TF32.
+    """
     data = load(name)
     assert data.z is not None
     if data.X_test is None or data.z_test is None:
@@ -184,7 +192,8 @@ def prepare(name: str, device: str) -> Images:
     table = torch.from_numpy(X.reshape(len(X), -1)).to(device).float()
     table = (table - table[:train].mean()) / table[:train].std()
     if device == "cuda":
-        table = table.bfloat16()
+        table = table.bfloat16() if half else table
+        torch.set_float32_matmul_precision("high")
         torch.backends.cudnn.benchmark = True  # every step has the same shapes
     return Images(table, z, train, math.isqrt(table.shape[1]), len(data.classes))
 
@@ -194,16 +203,15 @@ def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
     begin = time.perf_counter()
     dataset, name, setting = common(cells)
     trials = [cell.trial for cell in cells]
-    data = prepare(dataset, device)
+    data = prepare(dataset, device, (name, setting) not in WHOLE)
     z_test = np.repeat(data.z[None, data.train :], len(trials), 0)
     history = History(z_test, trials)
     if name == "kmeans":
         known, new = (part.float()[None] for part in _parts(data))
-        guesses = [cluster(known, new, data.classes, [trial])[0][0] for trial in trials]
-        notes = [""] * len(trials)
+        found = [cluster(known, new, data.classes, [trial])[0] for trial in trials]
     else:
-        guesses, notes = learn(data, METHODS[name], setting, trials, history)
-    return as_results(cells, z_test, guesses, notes, time.perf_counter() - begin, history)
+        found = learn(data, METHODS[name], setting, trials, history)
+    return as_results(cells, z_test, found, time.perf_counter() - begin, history)
 
 
 def _parts(data: Images) -> tuple[Tensor, Tensor]:
@@ -216,30 +224,61 @@ def learn(
     setting: str,
     trials: Sequence[int],
     history: History | None = None,
-) -> tuple[list[Ints], list[str]]:
-    """The classes that networks give to the test part in each trial, and notes."""
-    model, losses, chance = _train(data, method, setting, trials, 0, history)
+) -> list[Found]:
+    """The classes that networks give to the test part in each trial."""
+    if method.embeds:
+        model = _train(data, method, setting, trials, 0, history).model
+        known, out = (predict(model, data.table, rows) for rows in _rows(data, len(trials)))
+        if method.embeds == "unit":
+            known, out = F.normalize(known, dim=-1), F.normalize(out, dim=-1)
+        return cluster(known, out, data.classes, trials)
+    one = _train(data, method, setting, trials, 0, history)
+    notes = _restart(data, method, setting, trials, one)
+    more = range(RESTARTS + 1, RESTARTS + NETWORKS[setting])
+    found = _average([one, *(_train(data, method, setting, trials, r) for r in more)], data, method)
+    return [f._replace(note=note or f.note) for f, note in zip(found, notes, strict=True)]
+
+
+def _restart(
+    data: Images, method: Method, setting: str, trials: Sequence[int], trained: Trained
+) -> list[str]:
+    """Puts better networks in the place of those that collapsed; says so for each trial."""
     notes = [""] * len(trials)
     for restart in range(1, RESTARTS + 1):
-        bad = [] if method.embeds else collapsed(losses, chance)
+        bad = collapsed(trained.losses, trained.chance)
         if not bad:
             break
-        again, new, _ = _train(data, method, setting, [trials[t] for t in bad], restart)
+        again = _train(data, method, setting, [trials[t] for t in bad], restart)
         for place, t in enumerate(bad):
-            notes[t] = f"collapsed (loss {float(losses[t]):.3g}), begun again {restart} times"
-            if not new[place] >= losses[t]:
-                losses[t] = new[place]
+            loss = float(trained.losses[t])
+            notes[t] = f"collapsed (loss {loss:.3g}), begun again {restart} times"
+            if not again.losses[place] >= loss:
+                trained.losses[t] = again.losses[place]
                 with torch.no_grad():
-                    for p, q in zip(model.parameters(), again.parameters(), strict=True):
+                    pairs = zip(trained.model.parameters(), again.model.parameters(), strict=True)
+                    for p, q in pairs:
                         p[t] = q[place]
-    rows = _rows(data, len(trials))
-    out = predict(model, data.table, rows[:, data.train :])
-    if not method.embeds:
-        return list(out.argmax(-1).cpu().numpy()), notes
-    known = predict(model, data.table, rows[:, : data.train])
-    if method.embeds == "unit":
-        known, out = F.normalize(known, dim=-1), F.normalize(out, dim=-1)
-    return cluster(known, out, data.classes, trials)
+    return notes
+
+
+def _average(trained: Sequence[Trained], data: Images, method: Method) -> list[Found]:
+    """The classes of the test part by the networks of each trial together."""
+    some = trained[0].some
+    known, new = _rows(data, len(some.y))
+    test = [predict(one.model, data.table, new).softmax(-1) for one in trained]
+    if len(trained) == 1:
+        return [Found(guesses) for guesses in test[0].argmax(-1).cpu().numpy()]
+    held = [predict(one.model, data.table, known).softmax(-1) for one in trained]
+    return [
+        average(
+            torch.stack([h[t] for h in held]),
+            torch.stack([x[t] for x in test]),
+            torch.stack([one.losses[t] for one in trained]),
+            method.loss,
+            Sample(some.members[t], some.y[t]),
+        )
+        for t in range(len(some.y))
+    ]
 
 
 def collapsed(losses: Tensor, chance: Tensor) -> list[int]:
@@ -257,9 +296,19 @@ def collapsed(losses: Tensor, chance: Tensor) -> list[int]:
     return (~good).nonzero()[:, 0].tolist()
 
 
-def _rows(data: Images, count: int) -> Tensor:
-    """The numbers of all images, once for each network."""
-    return torch.arange(len(data.z), device=data.table.device).expand(count, -1)
+def _rows(data: Images, count: int) -> tuple[Tensor, Tensor]:
+    """The numbers of the images for training and of those for testing, once for each network."""
+    every = torch.arange(len(data.z), device=data.table.device).expand(count, -1)
+    return every[:, : data.train], every[:, data.train :]
+
+
+class Trained(NamedTuple):
+    """Networks, one per trial, and how well they did."""
+
+    model: Convolutions
+    losses: Tensor  # the mean loss of each on some of its training sets
+    chance: Tensor  # that of one who knows only how often each y is seen
+    some: Sample
 
 
 def _train(
@@ -269,8 +318,8 @@ def _train(
     trials: Sequence[int],
     restart: int,
     history: History | None = None,
-) -> tuple[Convolutions, Tensor, Tensor]:
-    """Networks, the mean loss each has on some of its training sets, and that of chance."""
+) -> Trained:
+    """Networks that have learned, a beginning of their own for each `restart`."""
     seeds = [1000 * trial + restart for trial in trials]
     z = np.repeat(data.z[None], len(trials), 0)
     whole = Trials(data.table, z, (data.train, data.train), data.classes)
@@ -281,7 +330,7 @@ def _train(
     shift = int(SHIFT[setting] * data.side)
     model = Convolutions(data.side, data.classes, seeds, head, shift)
     model.to(data.table.device)
-    known, new = _rows(data, len(trials)).tensor_split([data.train], 1)
+    known, new = _rows(data, len(trials))
     watch = None
     if history is not None:  # a first beginning
         watch = history.watch(method, lambda: predict(model, data.table, new))
@@ -289,4 +338,4 @@ def _train(
     some = Sample(sample.members[:, :LOOKED_AT], sample.y[:, :LOOKED_AT])
     losses = score(model, method.loss, data.table, HeldOut(known, some))
     share = some.y.unique(return_counts=True)[1] / some.y.numel()
-    return model, losses, -(share * share.log()).sum()
+    return Trained(model, losses, -(share * share.log()).sum(), some)

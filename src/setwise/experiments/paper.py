@@ -18,6 +18,8 @@ from importlib.resources import files
 from setwise.datasets import info
 
 __all__ = [
+    "BOOSTED",
+    "EITHER",
     "TABLES",
     "Figure",
     "Table",
@@ -34,6 +36,7 @@ __all__ = [
 ]
 
 TRIALS = 10
+BOOSTED, EITHER = "_gbm", "_either"  # ends of our columns: boosting, and the better of two models
 
 
 @dataclass(frozen=True)
@@ -111,7 +114,7 @@ def twin(table: str, method: str) -> str | None:
     >>> twin("binary", "triplet_mle_three_way"), twin("binary", "similarity_mle_gbm")
     ('triplet_mle', 'similarity_mle')
     """
-    plain = method.removesuffix("_gbm").removesuffix("_three_way")
+    plain = method.removesuffix(BOOSTED).removesuffix(EITHER).removesuffix("_three_way")
     return next((name for name in (method, plain) if name in columns(table)), None)
 
 

@@ -46,6 +46,7 @@ class Result:
     trial: int
     value: float  # in the units of the paper's table
     seconds: float
+    held_out: float | None = None  # mean loss of the sets that the model was chosen by
     note: str = ""
     history: tuple[tuple[int, float], ...] = ()  # the value after so many steps; its own file
 
@@ -71,7 +72,8 @@ class Results:
                 try:
                     cell = line["dataset"], line["method"], line["setting"], int(line["trial"])
                     figures = float(line["value"]), float(line["seconds"])
-                    self.rows.append(Result(*cell, *figures, line["note"]))
+                    held_out = float(line["held_out"]) if line["held_out"] else None
+                    self.rows.append(Result(*cell, *figures, held_out, line["note"]))
                 except (KeyError, TypeError, ValueError) as error:
                     raise ValueError(
                         f"{path}, line {number}: not a result ({error}); the columns are "
@@ -94,7 +96,8 @@ class Results:
             if not self.history.exists():
                 _append(self.history, [[*cell, "step", "value"]])
             _append(self.history, [[*cell.values(), *point] for point in result.history])
-        _append(self.path, [[*cell.values(), result.value, result.seconds, result.note]])
+        figures = result.value, result.seconds, result.held_out
+        _append(self.path, [[*cell.values(), *figures, result.note]])
 
 
 def _whole_lines(path: Path) -> str:

@@ -226,14 +226,16 @@ class Network(Learner):
         """Logits of every row, (rows, classes), from the usual network.
 
         For learners that begin at a constant, where classes that can be swapped stay alike: a
-        guide that tells them apart. They stay near it, so it is given twice the usual epochs; and
-        as it is too sure of the rows it learned from, its probabilities are drawn towards chance.
+        guide that tells them apart. Which of many classes are which they do not learn better than
+        it, so it is given twice the usual epochs; two are soon told apart. As it is too sure of the
+        rows it learned from, its probabilities are drawn towards chance.
         """
         alone = dataclasses.replace(
             task, X=as_numbers(task.X), eval=None, guide=None, progress=Progress()
         )
         learner = Network()
-        learner.epochs = 2 * learner._settings(task.objective).epochs
+        usual = learner._settings(task.objective).epochs
+        learner.epochs = 2 * usual if task.objective.n_outputs > 2 else math.ceil(usual / 3)
         raw = learner.fit(alone).model.raw(alone.X)
         p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()

@@ -74,7 +74,8 @@ class Networks(nn.Module):
 class Perceptrons(Networks):
     """R perceptrons with ReLU, begun as torch begins linear layers, each from its own seed.
 
-    `dropout` is a probability for each; the random numbers are the same for all of them.
+    `dropout` has probabilities for them in turn, over again if there are fewer; the random numbers
+    are the same for all of them.
 
     >>> model = Perceptrons([4, 8, 3], seeds=[0, 1])
     >>> model(torch.randn(10, 4), torch.arange(6).reshape(2, 3)).shape
@@ -104,7 +105,8 @@ class Perceptrons(Networks):
         for weight, bias in inner:
             x = torch.baddbmm(bias, x, weight).relu_()
             if self.training and self.drop.numel():
-                x = x * ((torch.rand_like(x[:1]) >= self.drop) / (1 - self.drop))
+                kept = (torch.rand_like(x[:1]) >= self.drop) / (1 - self.drop)
+                x = (x.unflatten(0, (-1, len(kept))) * kept).flatten(0, 1)
         return torch.baddbmm(last[1], x, last[0])
 
 

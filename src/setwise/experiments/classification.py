@@ -255,7 +255,7 @@ def _learn(
     a, b = data.cuts
     kinds = NETWORKS[1:2] if method.embeds else NETWORKS
     restarts = len(kinds) if best else 1
-    dropout, decay = (tuple(values) * len(trials) for values in zip(*kinds, strict=True))
+    dropout, decay = zip(*kinds, strict=True)
     seeds = [1000 * trial + r for trial in trials for r in range(restarts)]
 
     def rows(begin: int, end: int) -> Tensor:
@@ -271,7 +271,8 @@ def _learn(
     held_out = HeldOut(rows(a, b), sets(a, b, 1)) if best else None
     plan = PROTOCOL
     if best:
-        plan = replace(BEST, batch=max(BEST.batch, train.y.shape[1] // STEPS), decay=decay)
+        batch = max(BEST.batch, train.y.shape[1] // STEPS)
+        plan = replace(BEST, batch=batch, decay=decay * len(trials))
     head = (data.classes + 1) * method.head
     sizes = [data.table.shape[1], *HIDDEN, data.classes]
     model = Perceptrons(sizes, seeds, head, dropout if best else ()).to(data.table.device)

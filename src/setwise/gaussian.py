@@ -75,13 +75,22 @@ class Gaussian(Term):
         out: NDArray[np.float64] = self.squared @ self.unit_precision
         return out
 
+    @cached_property
+    def largest(self) -> int:
+        """The size of the largest set."""
+        return int(self.sets.sizes.max(initial=0))
+
+    @cached_property
+    def all_pairs(self) -> int:
+        """The number of pairs of members of all sets."""
+        sizes = self.sets.sizes
+        return int((sizes * (sizes - 1)).sum()) // 2
+
     def pairs(self, enough: int) -> _Pairs:
         """The pairs of members of all sets; of a random part of them that has `enough` pairs."""
-        sizes = self.sets.sizes
-        total = int((sizes * (sizes - 1)).sum()) // 2
         count = len(self.sets)
-        if total > enough:
-            count = min(count, 1 << math.ceil(math.log2(count * enough / total)))
+        if self.all_pairs > enough:
+            count = min(count, 1 << math.ceil(math.log2(count * enough / self.all_pairs)))
         if count not in self._pairs:
             self._pairs[count] = self._draw_pairs(count)
         return self._pairs[count]
@@ -208,7 +217,7 @@ class GaussianPoint(Point):
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor:
         sets = self.term.sets
-        if len(sets.indices) and int(sets.sizes.max()) <= SMALL:
+        if 0 < self.term.largest <= SMALL:
             # The leaves' own curvature is exact; what ties them is, at 50 pairs for each two
             # leaves, known to a few percent of it, which is plenty for the length of a step.
             pairs = self.term.pairs(PAIRS * n_leaves**2)

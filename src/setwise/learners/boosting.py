@@ -254,9 +254,8 @@ class _Run:
 
     def _shared_step(self) -> Tensor:
         """A Newton step of the shared parameters, each on its own and not too far."""
-        turn = torch.zeros_like(self.shared)
         if not self.free:
-            return turn
+            return torch.zeros_like(self.shared)
         turn = -self.point.shared / self.point.shared_curvature().abs().clamp_min(1e-12)
         return turn.clamp(-0.3, 0.3)
 

@@ -32,7 +32,7 @@ class Leaves:
 
     def expand(self, values: Tensor) -> Tensor:
         """Leaf values as values of each row and output."""
-        return values[self.index]
+        return values.index_select(0, self.index.reshape(-1)).reshape(self.index.shape)
 
     def reduce(self, rows: Tensor) -> Tensor:
         """Sums of (rows, outputs) over each leaf."""
@@ -56,9 +56,11 @@ def solve_leaves(point: Point, leaves: Leaves, curvature: Tensor, penalty: Tenso
     """
     gradient = leaves.reduce(point.raw)
     counts = torch.tensor(leaves.counts)
-    penalty = (penalty + 1e-6 * curvature.sum(0) / counts).repeat_interleave(counts)
-    hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if len(leaves.counts) == 1 else None
+    penalty = penalty + 1e-6 * curvature.sum(0) / counts
+    one = len(leaves.counts) == 1
+    hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if one else None
     if hessian is None:
+        penalty = penalty.repeat_interleave(counts)
         return _conjugate_gradients(point, leaves, gradient, leaves.reduce(curvature), penalty)
     hessian.diagonal().add_(penalty)
     factor, failed = torch.linalg.cholesky_ex(hessian)

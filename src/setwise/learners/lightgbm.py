@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -103,7 +102,7 @@ class LightGBMForest(Forest):
     def leaves(self, X: Any = None) -> Leaves:
         last = self.booster.current_iteration() - 1
         text = self.booster.model_to_string(start_iteration=last, num_iteration=1)
-        told = re.findall(r"^leaf_value=(.*)$", text, re.M)
+        told = [part[: part.index("\n")] for part in text.split("\nleaf_value=")[1:]]
         values = [np.array(numbers.split(), dtype=np.float64) for numbers in told]
         counts = [len(v) for v in values]
         if X is None and (leaf := self._told_by_scores(values)) is not None:
@@ -127,7 +126,7 @@ class LightGBMForest(Forest):
             if leaf is None:
                 return None
             columns.append(torch.from_numpy(leaf))
-        return torch.stack(columns, 1)
+        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, 1)
 
     def newest(self, X: Any) -> NDArray[np.float64]:
         last = self.booster.current_iteration() - 1

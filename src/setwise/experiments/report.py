@@ -208,7 +208,8 @@ def _summary(folder: Folder, absent: list[str]) -> Part:
         for method in measured.methods:
             counts = [_standings(measured, [method], setting) for setting in SETTINGS]
             if any(any(count.values()) for count in counts):
-                shown = (", ".join(str(len(count[w])) for w in STANDINGS) for count in counts)
+                numbers = ([len(count[w]) for w in STANDINGS] for count in counts)
+                shown = (", ".join(map(str, n)) if any(n) else "–" for n in numbers)
                 rows[is_likelihood(method)].append([f"`{method}`", *shown])
         if rows[True]:
             sentences.append(Grid(["method", *SETTINGS], rows[True]))

@@ -14,6 +14,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
 
 from setwise.datasets import load, text_features
+from setwise.datasets.text import TERMS
 
 TEXTS = ("ayi", "custrev", "mpqa", "rt-polarity", "subj")
 TRIALS = 3
@@ -44,9 +45,7 @@ def text() -> None:
         rows = []
         for trial in range(TRIALS):
             known, z, new, truth = split(name, trial)
-            terms = TfidfVectorizer(
-                analyzer="char_wb", ngram_range=(3, 5), min_df=2, sublinear_tf=True
-            )
+            terms = TfidfVectorizer(**TERMS)
             found = [linear(terms.fit_transform(known), z, terms.transform(new), truth)]
             for n in (300, 100):
                 a, b = text_features(known, new, n=n)

@@ -7,7 +7,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["text_features"]
+__all__ = ["TERMS", "text_features"]
+
+TERMS = {"analyzer": "char_wb", "ngram_range": (3, 5), "min_df": 2, "sublinear_tf": True}
 
 
 def text_features(
@@ -28,8 +30,7 @@ def text_features(
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    settings = {"analyzer": "char_wb", "ngram_range": (3, 5), "min_df": 2, "sublinear_tf": True}
-    terms = TfidfVectorizer(**(settings | tfidf))
+    terms = TfidfVectorizer(**(TERMS | tfidf))
     counts = terms.fit_transform(train)
     if not 1 <= n < min(counts.shape):
         raise ValueError(

@@ -58,6 +58,15 @@ class Aggregate(ABC):
         """Where T(z) = Σ aₖzₖ (+ noise): a for each member, and the noise's variance; else None."""
         return None
 
+    def alike(
+        self, sets: Sets, y: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """Where y compares classes: pairs of rows, (n, 2), and whether they are likely alike.
+
+        For a good beginning, so that "likely" will do; None where y says more, or something else.
+        """
+        return None
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         """Every value that y can take for a set of `size` members.
 

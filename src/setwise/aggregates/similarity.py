@@ -42,6 +42,11 @@ class Similarity(Aggregate):
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
         return label_values(self, sets, y, (0, 1))
 
+    def alike(
+        self, sets: Sets, y: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        return sets.indices.reshape(-1, 2), y == 1
+
     def class_posterior(self, logits: Tensor, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
         """log p(y), and the probability of each member's class once y is known.
 

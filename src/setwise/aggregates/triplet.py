@@ -71,6 +71,17 @@ class Triplet(Aggregate):
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
         return label_values(self, sets, y, self.outcomes(3, None, True))
 
+    def alike(
+        self, sets: Sets, y: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """Of C classes of one size, "not closer" means "not alike" but once in C² − C + 1 times."""
+        if self.distance is not None:
+            return None
+        members = sets.indices.reshape(-1, 3)
+        told = np.ones(len(y), bool) if self.three_way else y == 1  # something of the third
+        pairs = np.concatenate([members[:, :2], members[told][:, [0, 2]]])
+        return pairs, np.concatenate([y == 1, y[told] == -1])
+
     def class_posterior(
         self, logits: Tensor, sets: Sets, y: Tensor
     ) -> tuple[Tensor, Tensor] | None:

@@ -51,10 +51,15 @@ __all__ = ["methods", "work_many"]
 Ints = NDArray[np.int64]
 HIDDEN = (128, 128)
 PROTOCOL = Plan(epochs=20)
-BEST = Plan(epochs=40, rate=3e-3, cosine=True)
+BEST = Plan(epochs=25, rate=3e-3, cosine=True)
 BEGIN = 20  # epochs that find an embedding to begin with
 STEPS = 1000  # of an epoch at most in "best": batches grow with the data
-NETWORKS = ((0.0, 0.03), (0.1, 0.3), (0.2, 0.03), (0.4, 0.3))  # of a trial: dropout and decay
+NETWORKS = (  # of a trial: dropout, decay, and whether it sees ranks
+    (0.0, 0.03, True),
+    (0.1, 0.3, False),
+    (0.2, 0.03, False),
+    (0.4, 0.3, True),
+)
 BEGINNINGS = 40  # of K-means, when it is to find classes to begin with
 WATCHED = 3  # trials whose accuracy is noted along the way
 BOOSTING: dict[str, dict[str, Any]] = {
@@ -72,7 +77,7 @@ def methods() -> tuple[str, ...]:
 class Trials(NamedTuple):
     """The rows of several trials one after another, each as training, validation and test part."""
 
-    table: Tensor  # (trials · rows, features)
+    table: Tensor  # (trials · rows, features), and as many rows again as normal scores of ranks
     z: Ints  # (trials, rows)
     cuts: tuple[int, int]  # where the validation and the test part begin
     classes: int
@@ -105,9 +110,25 @@ def prepare(name: str, trials: tuple[int, ...], device: str) -> Trials:
             x = torch.from_numpy(np.concatenate(parts)).to(device)
         else:
             x = whole[torch.from_numpy(order).to(device)]
-        scale = x[:a].std(0, correction=0)
-        tables.append(((x - x[:a].mean(0)) / torch.where(scale > 0, scale, 1.0)).float())
+        tables.append(_standardised(x, a))
+    tables += [_standardised(_ranks(x, a), a) for x in tables]
     return Trials(torch.cat(tables), z[np.stack(orders)], (a, b), classes)
+
+
+def _standardised(x: Tensor, known: int) -> Tensor:
+    scale = x[:known].std(0, correction=0)
+    return ((x - x[:known].mean(0)) / torch.where(scale > 0, scale, 1.0)).float()
+
+
+def _ranks(x: Tensor, known: int) -> Tensor:
+    """The normal quantile of each value's place among the first `known` of its column."""
+    columns = x.T.contiguous()
+    ascending = columns[:, :known].sort().values
+    below = torch.searchsorted(ascending, columns)
+    upto = torch.searchsorted(ascending, columns, right=True)
+    place = (below + upto).clamp(1, 2 * known - 1).double() / (2 * known)
+    scores: Tensor = torch.special.ndtri(place)
+    return scores.T
 
 
 def observe(data: Trials, method: Method, part: tuple[int, int], seeds: Sequence[Any]) -> Sample:
@@ -255,11 +276,13 @@ def _learn(
     a, b = data.cuts
     kinds = NETWORKS[1:2] if method.embeds else NETWORKS
     restarts = len(kinds) if best else 1
-    dropout, decay = zip(*kinds, strict=True)
+    dropout, decay, ranks = zip(*kinds, strict=True)
     seeds = [1000 * trial + r for trial in trials for r in range(restarts)]
 
     def rows(begin: int, end: int) -> Tensor:
-        return data.rows(begin, end).repeat_interleave(restarts, 0)
+        second = torch.tensor(ranks if best else False, device=data.table.device).expand(restarts)
+        view = second.repeat(len(trials))[:, None] * (len(data.table) // 2)
+        return data.rows(begin, end).repeat_interleave(restarts, 0) + view
 
     def sets(begin: int, end: int, part: int) -> Sample:
         seen = observe(data, method, (begin, end), [_seed(t, method, part) for t in trials])

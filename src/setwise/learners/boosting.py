@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from setwise.distributions import Categorical
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import take_rows
 from setwise.learners.leaves import Leaves, positive, solve_leaves
@@ -29,6 +30,7 @@ __all__ = ["Boosting", "Forest"]
 
 GUIDED_ROUNDS = 30  # rounds that lead to the guide before the likelihood takes over
 GUIDED_RATE = 0.3
+FARTHEST = 4.0  # that a leaf moves logits, before the rate: where sets say little, Newton goes far
 
 
 class Forest(Model):
@@ -223,6 +225,8 @@ class _Run:
             return True
         leaves = self.forest.leaves()
         values = solve_leaves(self.point, leaves, unit * self.weights, self.penalty * unit)
+        if isinstance(self.objective.family, Categorical):
+            values = values.clamp(-FARTHEST, FARTHEST)
         length = self.rate
         for _ in range(8):
             raw = self.raw + leaves.expand(length * values)

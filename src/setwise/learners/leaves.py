@@ -16,6 +16,7 @@ from setwise.terms import Point
 __all__ = ["Leaves", "positive", "solve_leaves"]
 
 MAX_PRODUCTS = 12  # Hessian products of one solution by conjugate gradients
+TOLERANCE = 1e-2  # of the squared residual: a step that is cut by the rate need not be exact
 
 
 class Leaves:
@@ -86,7 +87,7 @@ def _conjugate_gradients(
     first = size
     shared = torch.zeros_like(point.shared)
     for _ in range(MAX_PRODUCTS):
-        if size <= 1e-8 * first:
+        if size <= TOLERANCE * first:
             break
         product = leaves.reduce(point.product(leaves.expand(direction), shared)[0])
         product = product + penalty * direction

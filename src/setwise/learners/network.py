@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from setwise.learners.base import Fitted, Learner, Model, Task
+from setwise.learners.network_beginning import begin
 from setwise.learners.network_checkpoint import has_checkpoint, read_tensors, write_tensors
 from setwise.learners.network_modules import (
     MLP,
@@ -27,7 +28,6 @@ from setwise.learners.network_training import (
     PREDICT,
     Settings,
     Training,
-    best_beginning,
     resolve_schedule,
 )
 from setwise.learners.progress import Progress
@@ -184,7 +184,7 @@ class Network(Learner):
             ready = rows.prepared(make(0).prepare)
             begun = folder is not None and has_checkpoint(folder)
             if task.restarts > 1 and not begun:
-                network = best_beginning(make, task, ready, settings)
+                network = begin(make, task, ready, settings)
             else:
                 network = make(0)
             torch.manual_seed(task.seed)
@@ -226,16 +226,16 @@ class Network(Learner):
         """Logits of every row, (rows, classes), from the usual network.
 
         For learners that begin at a constant, where classes that can be swapped stay alike: a
-        guide that tells them apart. Which of many classes are which they do not learn better than
-        it, so it is given twice the usual epochs; two are soon told apart. As it is too sure of the
-        rows it learned from, its probabilities are drawn towards chance.
+        guide that tells them apart. Two classes are soon told apart: a third of the usual epochs
+        will do. As it is too sure of the rows it learned from, its probabilities are drawn towards
+        chance.
         """
         alone = dataclasses.replace(
             task, X=as_numbers(task.X), eval=None, guide=None, progress=Progress()
         )
         learner = Network()
-        usual = learner._settings(task.objective).epochs
-        learner.epochs = 2 * usual if task.objective.n_outputs > 2 else math.ceil(usual / 3)
+        if task.objective.n_outputs <= 2:
+            learner.epochs = math.ceil(learner._settings(task.objective).epochs / 3)
         raw = learner.fit(alone).model.raw(alone.X)
         p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()

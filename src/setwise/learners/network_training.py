@@ -14,20 +14,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from setwise.distributions import Categorical
 from setwise.learners.base import Task
 from setwise.learners.network_checkpoint import read_checkpoint, write_checkpoint
 from setwise.learners.network_modules import RawNetwork, Rows
 from setwise.learners.network_weights import Weights, gradient
 from setwise.objective import Batch, Objective
 
-__all__ = ["Settings", "Training", "best_beginning", "resolve_schedule"]
+__all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
 
 SHARED_RATE = 10.0  # shared parameters learn this much faster than the weights
 PREDICT = 8192  # rows per batch where nothing is learned
-PILOT = (300, 1000)  # steps by which beginnings are compared, at least and at most
-HELD_OUT = 0.1  # share of the sets that compares beginnings
-EMPTY = 0.1  # a class is empty where it has less than this part of an equal share
 
 Schedule = Callable[[int, int], float]
 
@@ -159,7 +155,7 @@ class Training:
         """Trains to the end of the plan or of patience; says whether the likelihood has settled."""
         objective, settings = task.objective, self.settings
         total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
-        held = _held_out(task, self.network)
+        held = held_out(task, self.network)
         if folder is not None:
             self.digest = _digest(task, self.rows, settings, self.network)
             self.resume(folder, task)
@@ -268,67 +264,10 @@ def _digest(task: Task, rows: Rows, settings: Settings, network: RawNetwork) -> 
     return digest.hexdigest()
 
 
-def _held_out(task: Task, network: RawNetwork) -> tuple[Rows, Batch] | None:
+def held_out(task: Task, network: RawNetwork) -> tuple[Rows, Batch] | None:
     """The rows and sets of `task.eval`, ready for the network."""
     if task.eval is None:
         return None
     X, objective = task.eval
     rows = Rows(X, network.base.device).prepared(network.prepare)
     return rows, objective.batch(objective.observations)
-
-
-# ---- beginnings
-
-
-def best_beginning(
-    make: Callable[[int], RawNetwork], task: Task, rows: Rows, settings: Settings
-) -> RawNetwork:
-    """Of several networks, trained for a short while, the one that says most of other sets.
-
-    Where classes can be swapped, training may end with two classes in one and another empty. A
-    beginning that got it right shows it early, in the likelihood of sets that it has not seen. If
-    the best one still leaves a class empty, as many are tried again.
-    """
-    objective, held = task.objective, _held_out(task, make(0))
-    if held is None:
-        objective, compared = _split(objective, task.seed)
-        held = rows, compared.batch(compared.observations)
-    total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
-    steps = min(total, max(total // 10, PILOT[0]), PILOT[1])
-    pilot = dataclasses.replace(settings, schedule=warm_up)
-    best, best_score, full = make(0), -math.inf, False
-    for number in range(2 * task.restarts):
-        if number >= task.restarts and full:
-            break
-        training = Training(make(number), task, rows, pilot, task.seed + number)
-        while training.step < steps:
-            training.run_epoch(objective, steps, limit=steps - training.step)
-        score = training.score(*held)
-        if score > best_score:
-            best, best_score, full = training.network, score, _classes_used(training, held)
-    return best
-
-
-def _split(objective: Objective, seed: int) -> tuple[Objective, Objective]:
-    """Most sets to learn from, and some to compare by; all for both where there are few."""
-    if HELD_OUT * objective.n_sets < 20:
-        return objective, objective
-    rng = np.random.default_rng(seed)
-    parts: tuple[list[Any], list[Any]] = ([], [])
-    for o in objective.observations:
-        order = rng.permutation(len(o))
-        cut = int(HELD_OUT * len(o))
-        parts[0].append(o.take(order[cut:]))
-        parts[1].append(o.take(order[:cut]))
-    learn, compare = (
-        Objective(objective.family, [o for o in part if len(o)], objective.n_rows) for part in parts
-    )
-    return learn, compare
-
-
-def _classes_used(training: Training, held: tuple[Rows, Batch]) -> bool:
-    """Whether every class is likely for some of the rows."""
-    if not isinstance(held[1].objective.family, Categorical):
-        return True
-    usage = training.predict(held[0], held[1].rows).softmax(1).mean(0)
-    return bool((usage > EMPTY / len(usage)).all())

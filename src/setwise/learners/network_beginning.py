@@ -1,0 +1,186 @@
+"""Where to begin the training of a network, where classes can be swapped or collapse."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.cluster import KMeans
+from torch import nn
+
+from setwise.distributions import Categorical
+from setwise.learners.base import Task
+from setwise.learners.network_modules import RawNetwork, Rows
+from setwise.learners.network_training import PREDICT, Settings, Training, cosine, held_out, warm_up
+from setwise.learners.network_weights import Weights
+from setwise.objective import Batch, Objective
+
+__all__ = ["begin"]
+
+Make = Callable[[int], RawNetwork]
+PILOT = (300, 1000)  # steps by which beginnings are compared, at least and at most
+HELD_OUT = 0.1  # share of the sets that compares beginnings
+EMPTY = 0.1  # a class is empty where it has less than this part of an equal share
+EPOCHS, STEPS = 20, (1000, 3000)  # that find an embedding: by epochs, within these steps
+RATE = 3.0  # how much faster an embedding is learned than classes
+BEGINNINGS = 20  # of K-means
+CLUSTERED = 20_000  # rows at most that are cut into clusters
+SHARPNESS = 4.0  # of classes that begin as clusters: their logits are −4 |u − c|²
+
+
+def begin(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
+    """A network to begin with; `make` gives new ones by number.
+
+    Two classes are soon told apart, and so are a few where y says which. Where all that is known
+    is which rows are alike, random beginnings of many classes all end with some of them mixed up:
+    there the clusters of an embedding are the classes to begin with.
+    """
+    pairs = _alike(task.objective)
+    if pairs is not None:
+        network = _embedded(make(0), pairs, rows, settings, task.seed)
+        if network is not None:
+            return network
+    return _best(make, task, rows, settings)
+
+
+# ---- an embedding, cut into clusters
+
+Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
+
+
+def _alike(objective: Objective) -> Pairs | None:
+    """Pairs of rows, and whether they are alike; None where the sets say something else."""
+    if not isinstance(objective.family, Categorical) or objective.n_outputs < 3:
+        return None
+    found = [o.aggregate.alike(o.sets, np.asarray(o.y)) for o in objective.observations]
+    told = [pairs for pairs in found if pairs is not None]
+    if len(told) < len(found):
+        return None
+    rows, alike = zip(*told, strict=True)
+    return np.concatenate(rows), np.concatenate(alike)
+
+
+def _embedded(
+    network: RawNetwork, pairs: Pairs, rows: Rows, settings: Settings, seed: int
+) -> RawNetwork | None:
+    """The network after it learned an embedding and its last layer the distances from clusters.
+
+    None for a module whose outputs are not those of a linear layer.
+
+    Hadsell, Chopra & LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    """
+    _embed(network, pairs, rows, settings, seed)
+    rng = np.random.default_rng(seed)
+    used = np.unique(pairs[0])
+    used = rng.permutation(used)[:CLUSTERED]
+    network.eval()
+    with torch.no_grad():
+        parts = np.array_split(used, math.ceil(len(used) / PREDICT))
+        out = torch.cat([network.compute(rows.take(part)) - network.base for part in parts])
+    k = len(network.base)
+    if len(used) < k:
+        return None
+    table = out.double().cpu().numpy()
+    clusters = KMeans(k, n_init=BEGINNINGS, random_state=seed % 2**32).fit(table)
+    centres = torch.from_numpy(clusters.cluster_centers_).to(out)
+    turn, shift = 2 * SHARPNESS * centres.T, -SHARPNESS * centres.square().sum(1)
+    layers = [m for m in network.body.modules() if isinstance(m, nn.Linear)]
+    if not layers or layers[-1].out_features != k or layers[-1].bias is None:
+        return None
+    with torch.no_grad():
+        last = layers[-1]
+        last.weight.copy_(turn.T.to(last.weight) @ last.weight)
+        last.bias.copy_(last.bias @ turn.to(last.bias) + shift.to(last.bias))
+        few = slice(0, 64)
+        now = network.compute(rows.take(used[few])) - network.base
+    right = torch.allclose(now, out[few] @ turn + shift, rtol=1e-2, atol=1e-2)
+    return network if right else None
+
+
+def _embed(network: RawNetwork, pairs: Pairs, rows: Rows, settings: Settings, seed: int) -> None:
+    """Brings the outputs of rows that are alike together, and those of others 1 apart."""
+    members, alike = pairs
+    rng = np.random.default_rng(seed)
+    size = min(settings.batch_size, len(members))
+    total = int(np.clip(EPOCHS * len(members) // size, *STEPS))
+    weights = Weights(
+        [p for p in network.parameters() if p.requires_grad], settings.weight_decay, settings.clip
+    )
+    network.train()
+    step = 0
+    while step < total:
+        order = rng.permutation(len(members))
+        for first in range(0, len(members) - size + 1, size):
+            if step >= total:
+                break
+            batch = order[first : first + size]
+            out = network.compute(rows.take(members[batch].reshape(-1)))
+            u, v = out.reshape(size, 2, -1).unbind(1)
+            square = (u - v).square().sum(1)
+            apart = (1 - (square + 1e-12).sqrt()).relu().square()  # a root of 0 has no derivative
+            same = torch.from_numpy(alike[batch]).to(out)
+            weights.zero()
+            torch.lerp(apart, square, same).mean().backward()
+            weights.step(RATE * settings.lr * cosine(step, total))
+            step += 1
+    weights.release()
+
+
+# ---- several beginnings
+
+
+def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
+    """Of several networks, trained for a short while, the one that says most of other sets.
+
+    Where classes can be swapped, training may end with two classes in one and another empty. A
+    beginning that got it right shows it early, in the likelihood of sets that it has not seen. If
+    the best one still leaves a class empty, as many are tried again.
+    """
+    objective, held = task.objective, held_out(task, make(0))
+    if held is None:
+        objective, compared = _split(objective, task.seed)
+        held = rows, compared.batch(compared.observations)
+    total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
+    steps = min(total, max(total // 10, PILOT[0]), PILOT[1])
+    pilot = dataclasses.replace(settings, schedule=warm_up)
+    best, best_score, full = make(0), -math.inf, False
+    for number in range(2 * task.restarts):
+        if number >= task.restarts and full:
+            break
+        training = Training(make(number), task, rows, pilot, task.seed + number)
+        while training.step < steps:
+            training.run_epoch(objective, steps, limit=steps - training.step)
+        score = training.score(*held)
+        if score > best_score:
+            best, best_score, full = training.network, score, _classes_used(training, held)
+    return best
+
+
+def _split(objective: Objective, seed: int) -> tuple[Objective, Objective]:
+    """Most sets to learn from, and some to compare by; all for both where there are few."""
+    if HELD_OUT * objective.n_sets < 20:
+        return objective, objective
+    rng = np.random.default_rng(seed)
+    parts: tuple[list[Any], list[Any]] = ([], [])
+    for o in objective.observations:
+        order = rng.permutation(len(o))
+        cut = int(HELD_OUT * len(o))
+        parts[0].append(o.take(order[cut:]))
+        parts[1].append(o.take(order[:cut]))
+    learn, compare = (
+        Objective(objective.family, [o for o in part if len(o)], objective.n_rows) for part in parts
+    )
+    return learn, compare
+
+
+def _classes_used(training: Training, held: tuple[Rows, Batch]) -> bool:
+    """Whether every class is likely for some of the rows."""
+    if not isinstance(held[1].objective.family, Categorical):
+        return True
+    usage = training.predict(held[0], held[1].rows).softmax(1).mean(0)
+    return bool((usage > EMPTY / len(usage)).all())

@@ -153,11 +153,18 @@ METHODS: dict[str, Method] = {
 
 
 def kmeans(
-    x: Tensor, k: int, seed: int = 0, *, beginnings: int = 10, iterations: int = 300
+    x: Tensor,
+    k: int,
+    seed: int = 0,
+    *,
+    beginnings: int = 10,
+    iterations: int = 300,
+    narrow: int | None = None,
 ) -> Tensor:
     """The centres, (k, features), with the least sum of squares out of several beginnings.
 
-    Lloyd's iterations from k-means++ seeds, all beginnings at once as two matrix products.
+    Lloyd's iterations from k-means++ seeds, all beginnings at once as two matrix products. After
+    `narrow` iterations only the best of the beginnings goes on.
 
     >>> x = torch.tensor([0.0, 0.1, 5.0, 5.1])[:, None]
     >>> kmeans(x, 2).flatten().sort().values
@@ -168,17 +175,23 @@ def kmeans(
     x = x - shift
     centres = _seeds(x, k, beginnings, generator)
     for number in range(iterations):
+        if number == narrow:
+            centres = centres[_spread(x, centres).argmin()][None]
         label = _label(x, centres)
         member = F.one_hot(label, k).to(x.dtype).flatten(1)  # (rows, beginnings · k)
-        count = member.sum(0).reshape(beginnings, k, 1)
-        new = (member.T @ x).reshape(beginnings, k, -1) / count.clamp_min(1.0)
+        count = member.sum(0).reshape(-1, k, 1)
+        new = (member.T @ x).reshape(len(centres), k, -1) / count.clamp_min(1.0)
         new = torch.where(count > 0, new, centres)
         moved = new - centres
         centres = new
         if number % 10 == 9 and float(moved.abs().max()) <= 1e-4 * float(x.std()):
             break
-    spread = torch.stack([(x - c[nearest(x, c)]).square().sum() for c in centres])
-    return centres[spread.argmin()] + shift
+    return centres[_spread(x, centres).argmin()] + shift
+
+
+def _spread(x: Tensor, centres: Tensor) -> Tensor:
+    """The sum of squares of each beginning."""
+    return torch.stack([(x - c[nearest(x, c)]).square().sum() for c in centres])
 
 
 def nearest(x: Tensor, centres: Tensor) -> Tensor:

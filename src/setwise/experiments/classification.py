@@ -51,14 +51,15 @@ __all__ = ["methods", "work_many"]
 Ints = NDArray[np.int64]
 HIDDEN = (128, 128)
 PROTOCOL = Plan(epochs=20)
-BEST = Plan(epochs=25, rate=3e-3, cosine=True)
+BEST = Plan(epochs=25, rate=3e-3, cosine=True)  # of two classes
+SEVERAL, LONGEST = 40, 25_000  # epochs of more classes, unless they are so many steps
 BEGIN = 20  # epochs that find an embedding to begin with
 STEPS = 1000  # of an epoch at most in "best": batches grow with the data
 NETWORKS = (  # of a trial: dropout, decay, and whether it sees ranks
     (0.0, 0.03, True),
-    (0.1, 0.3, False),
+    (0.1, 0.03, False),
     (0.2, 0.03, False),
-    (0.4, 0.3, True),
+    (0.6, 1.0, False),
 )
 BEGINNINGS = 40  # of K-means, when it is to find classes to begin with
 WATCHED = 3  # trials whose accuracy is noted along the way
@@ -295,7 +296,9 @@ def _learn(
     plan = PROTOCOL
     if best:
         batch = max(BEST.batch, train.y.shape[1] // STEPS)
-        plan = replace(BEST, batch=batch, decay=decay * len(trials))
+        longest = max(BEST.epochs, LONGEST * batch // train.y.shape[1])
+        epochs = min(SEVERAL, longest) if data.classes > 2 else BEST.epochs
+        plan = replace(BEST, epochs=epochs, batch=batch, decay=decay * len(trials))
     head = (data.classes + 1) * method.head
     sizes = [data.table.shape[1], *HIDDEN, data.classes]
     model = Perceptrons(sizes, seeds, head, dropout if best else ()).to(data.table.device)
@@ -332,7 +335,7 @@ def classes_from_clusters(model: Networks, out: Tensor, seeds: Sequence[int]) ->
     """Turns embeddings into logits −4 |u − c|², less 4 |u|², for the K-means centres c of them."""
     with torch.no_grad():
         for r, (embedded, seed) in enumerate(zip(out, seeds, strict=True)):
-            centres = kmeans(embedded, out.shape[-1], seed, beginnings=BEGINNINGS)
+            centres = kmeans(embedded, out.shape[-1], seed, beginnings=BEGINNINGS, narrow=10)
             weight, bias = model.layers[-2][r], model.layers[-1][r]
             weight.copy_(8 * weight @ centres.T)
             bias.copy_(8 * bias @ centres.T - 4 * centres.square().sum(1))

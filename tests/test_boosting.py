@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tasks import friedman, make_task
 
 import setwise as sw
+from setwise.learners import boosting
 from setwise.learners import leaves as leaves_module
 from setwise.learners.boosting import _Run
 from setwise.learners.leaves import Leaves, solve_leaves
@@ -180,3 +181,14 @@ def test_a_network_that_guides_leaves_some_doubt(classes, aggregate, monkeypatch
     (guide,) = guides
     assert float(guide.softmax(1).max()) == pytest.approx(1 - DOUBT + DOUBT / classes, abs=1e-3)
     assert sw.metrics.permutation_accuracy(z, est.predict(X)) > 0.98
+
+
+def test_logits_move_no_farther_than_a_bound(monkeypatch):
+    """Where sets say little, a Newton step of classes would be hundreds of logits long."""
+    X, z = make_blobs(300, centers=2, random_state=0)
+    bags = sw.AnyPositive().observe(z, sw.Sets.random(300, 200, 8, seed=0))
+    task = make_task(X, bags, sw.Categorical(2))
+    monkeypatch.setattr(boosting, "solve_leaves", lambda *args: 1000 * solve_leaves(*args))
+    fitted = LightGBM(n_estimators=1, learning_rate=0.1, **ONE).fit(task)
+    moved = torch.from_numpy(fitted.model.raw(X)) - task.raw
+    assert 0 < float(moved.abs().max()) <= 0.1 * boosting.FARTHEST + 1e-12

@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy.stats import norm
 from sklearn.cluster import KMeans
 from torch.nn import functional as F
 from typer.testing import CliRunner
@@ -25,7 +26,8 @@ def short(monkeypatch):
     monkeypatch.setattr(classification, "BEGIN", 1)
     monkeypatch.setattr(classification, "HIDDEN", (16, 16))
     rounds = {"n_estimators": 3, "early_stopping_rounds": 2}
-    monkeypatch.setattr(classification, "BOOSTING", {"protocol": rounds, "best": rounds})
+    monkeypatch.setattr(classification, "BOOSTING", rounds)
+    monkeypatch.setattr(classification, "SEVERAL", 2)
 
 
 # ---- the tables
@@ -61,10 +63,14 @@ def test_every_column(tmp_path):
 
 @pytest.mark.parametrize("kind", ["supervised", "similarity_mle"])
 def test_boosting(tmp_path, kind):
-    alone = ("--trials", "1", "--setting", "protocol", "--methods", f"{kind}_gbm")
+    alone = ("--trials", "1", "--methods", f"{kind}_gbm")
     (row,) = call("binary", "breast-cancer", tmp_path, *alone)[1]
     assert float(row["value"]) > 85
     assert "rounds" in row["note"]
+    assert row["setting"] == "best"  # the paper has no boosting here
+    wrong = CliRunner().invoke(app, ["reproduce", "binary", *alone, "--setting", "protocol"])
+    assert wrong.exit_code == 2
+    assert "no protocol" in wrong.output
 
 
 def test_missing_trials_are_done_alone(tmp_path):
@@ -172,16 +178,25 @@ def test_the_best_weights_are_kept():
 # ---- K-means and losses
 
 
-def test_kmeans_against_sklearn():
+@pytest.mark.parametrize("narrow", [None, 2])
+def test_kmeans_against_sklearn(narrow):
     rng = np.random.default_rng(0)
     x = np.concatenate([rng.normal(c, 1, (100, 3)) for c in (0, 4, 8, 12)]) + 50
     theirs = KMeans(4, n_init=10, random_state=0).fit(x)
     table = torch.from_numpy(x)
-    centres = kmeans(table, 4, seed=1)
+    centres = kmeans(table, 4, seed=1, narrow=narrow)
     label = nearest(table, centres)
     spread = float((table - centres[label]).square().sum())
     assert spread == pytest.approx(theirs.inertia_, rel=1e-6)
     assert permutation_accuracy(theirs.labels_, label.numpy()) == 1
+
+
+def test_ranks_are_normal_scores_of_the_training_part():
+    x = torch.tensor([[1.0, 5.0], [100.0, 5.0], [2.0, 5.0], [1.5, 4.0], [1e6, 6.0]])
+    known = 3
+    found = classification._ranks(x, known)
+    want = norm.ppf(np.array([[1, 3], [5, 3], [3, 3], [2, 1], [5, 5]]) / 6)
+    np.testing.assert_allclose(found, want, atol=1e-12)
 
 
 def outputs(members, networks=1, sets=32, seed=0):

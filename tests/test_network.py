@@ -17,7 +17,7 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import setwise as sw
-from setwise.learners import network_numbers
+from setwise.learners import network_beginning, network_numbers
 from setwise.learners.base import Task
 from setwise.learners.network import Network, NetworkModel
 from setwise.learners.network_numbers import as_numbers
@@ -539,3 +539,73 @@ def test_posteriors_in_closed_form_are_the_gradient(aggregate, spread):
     value, probs = aggregate.class_posterior(normal, sets, torch.from_numpy(y))
     torch.testing.assert_close(value, each.detach())
     torch.testing.assert_close(probs, normal.exp() + slope, atol=1e-9, rtol=1e-9)
+
+
+# ---- beginnings
+
+
+class Wrapped(nn.Module):
+    """A network whose outputs are those of a linear layer, or not quite."""
+
+    def __init__(self, n_features, n_outputs, scale):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(n_features, 64), nn.ReLU(), nn.Linear(64, n_outputs))
+        self.scale = scale
+
+    def forward(self, x):
+        return self.layers(x / 8 - 1) * self.scale
+
+
+@pytest.mark.parametrize("scale", [None, 1.0, 3.0])
+@pytest.mark.parametrize(
+    "aggregate", [sw.Similarity(), sw.Triplet(), sw.Triplet(three_way=True)], ids=repr
+)
+def test_many_classes_begin_as_clusters(monkeypatch, aggregate, scale):
+    """Ten digits, of which only is known which are alike, after a few epochs."""
+    X, z = load_digits(return_X_y=True)
+    observed = aggregate.observe(z[:1300], sw.Sets.random(1300, 2600, aggregate.size, seed=0))
+    module = None if scale is None else lambda n, k: Wrapped(n, k, scale)
+    tried = []
+    random = network_beginning._best
+
+    def best(*args):
+        tried.append(args)
+        return random(*args)
+
+    monkeypatch.setattr(network_beginning, "_best", best)
+    monkeypatch.setattr(network_beginning, "STEPS", (500, 1000))
+    learner = Network(module, epochs=8)
+    est = sw.AggregateClassifier(10, learner, n_restarts=2, random_state=0, verbose=0)
+    est.fit(X[:1300], observed)
+    assert bool(tried) == (scale == 3.0)  # a factor behind the last layer is noticed
+    if not tried:
+        assert sw.metrics.permutation_accuracy(z[1300:], est.predict(X[1300:])) > 0.85
+
+
+def test_what_begins_at_random():
+    z = load_digits().target
+    sets = sw.Sets.random(len(z), 50, 2, seed=0)
+    pairs = sw.Similarity().observe(z, sets)
+    found = network_beginning._alike(Objective(sw.Categorical(10), [pairs], len(z)))
+    np.testing.assert_array_equal(found[0], sets.indices.reshape(-1, 2))
+    np.testing.assert_array_equal(found[1], pairs.y == 1)
+    two = Objective(sw.Categorical(2), [sw.Similarity().observe(z % 2, sets)], len(z))
+    assert network_beginning._alike(two) is None
+    named = sw.Direct().observe(z, [[0], [1]])
+    assert network_beginning._alike(Objective(sw.Categorical(10), [pairs, named], len(z))) is None
+    far = sw.Triplet(distance=np.abs(np.subtract.outer(range(10), range(10))))
+    seen = far.observe(z, sw.Sets.random(len(z), 50, 3, seed=0))
+    assert network_beginning._alike(Objective(sw.Categorical(10), [seen], len(z))) is None
+
+
+@pytest.mark.parametrize("three_way", [False, True])
+def test_what_triplets_say_of_pairs(three_way):
+    """Whatever is called alike is; what is called unlike may be the rare exception."""
+    z = np.random.default_rng(0).integers(0, 8, 300)
+    aggregate = sw.Triplet(three_way=three_way)
+    seen = aggregate.observe(z, sw.Sets.random(300, 2000, 3, seed=1))
+    pairs, alike = aggregate.alike(seen.sets, seen.y)
+    same = z[pairs[:, 0]] == z[pairs[:, 1]]
+    assert same[alike].all()
+    assert same[~alike].mean() < 3 / 57  # about once in 8² − 8 + 1 times
+    assert len(pairs) == (4000 if three_way else 2000 + int(seen.y.sum()))

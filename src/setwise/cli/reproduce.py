@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -33,6 +34,7 @@ class Kind(NamedTuple):
     digits: str
     options: dict[str, Any]  # of the runner
     others: tuple[str, ...] = ()  # data sets that the table takes beside the paper's
+    exists: Callable[[str, str], bool] = lambda method, setting: True
 
 
 def reproduce(
@@ -64,7 +66,12 @@ def reproduce(
         for name in names
         for method in columns
         for which in SETTINGS[setting]
+        if kind.exists(method, which)
     ]
+    if not cells:
+        raise typer.BadParameter(
+            f"there is no {setting} for {', '.join(columns)}: leave --setting out"
+        )
     try:
         results = Results(out / f"{table}.csv")
     except ValueError as error:
@@ -122,4 +129,5 @@ def _classes(table: str, device: str) -> Kind:
 
     options = {"together": True, "cost": cost, "spawn": device == "cuda"}
     work = partial(module.work_many, device=device)
-    return Kind(module.methods(), work, "accuracy, %", ".2f", options, tuple(fitting))
+    exists = classification.exists
+    return Kind(module.methods(), work, "accuracy, %", ".2f", options, tuple(fitting), exists)

@@ -300,7 +300,8 @@ class AggregateClassifier(_AggregateEstimator):
 
     `n_classes` is their number, or the class labels in order: in observations class i is the
     number i, in predictions it is the i-th label. `n_restarts` is how many beginnings are tried
-    where classes can be swapped or collapse (similarity, triplets); None is a good number.
+    where classes can be swapped or collapse; None is a good number. From similarity and triplets
+    of three classes or more, all but 1 mean one beginning with the clusters of an embedding.
     """
 
     def __init__(

@@ -231,7 +231,11 @@ class Network(Learner):
         chance.
         """
         alone = dataclasses.replace(
-            task, X=as_numbers(task.X), eval=None, guide=None, progress=Progress()
+            task,
+            X=as_numbers(task.X),
+            eval=None,
+            guide=None,
+            progress=Progress(task.progress.verbose),
         )
         learner = Network()
         if task.objective.n_outputs <= 2:

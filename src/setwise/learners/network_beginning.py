@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
-from torch import nn
+from torch import Tensor, nn
 
 from setwise.distributions import Categorical
 from setwise.learners.base import Task
@@ -42,9 +42,12 @@ def begin(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
     """
     pairs = _alike(task.objective)
     if pairs is not None:
-        network = _embedded(make(0), pairs, rows, settings, task.seed)
-        if network is not None:
-            return network
+        network = make(0)
+        last = _last_layer(network, rows)
+        if last is not None:
+            _embed(network, pairs, task, rows, settings)
+            if _classes_from_clusters(network, last, np.unique(pairs[0]), rows, task.seed):
+                return network
     return _best(make, task, rows, settings)
 
 
@@ -65,69 +68,70 @@ def _alike(objective: Objective) -> Pairs | None:
     return np.concatenate(rows), np.concatenate(alike)
 
 
-def _embedded(
-    network: RawNetwork, pairs: Pairs, rows: Rows, settings: Settings, seed: int
-) -> RawNetwork | None:
-    """The network after it learned an embedding and its last layer the distances from clusters.
+def _last_layer(network: RawNetwork, rows: Rows) -> nn.Linear | None:
+    """The linear layer whose outputs are the network's; None for other modules."""
+    layers = [m for m in network.body.modules() if isinstance(m, nn.Linear)]
+    if not layers or layers[-1].bias is None or layers[-1].out_features != len(network.base):
+        return None
+    seen: list[Tensor] = []
+    handle = layers[-1].register_forward_hook(lambda layer, given, out: seen.append(out))
+    with torch.no_grad():
+        out = network.eval().compute(rows.take(np.arange(min(len(rows), 64)))) - network.base
+    handle.remove()
+    same = len(seen) == 1 and seen[0].shape == out.shape
+    return layers[-1] if same and torch.allclose(seen[0].to(out), out, atol=1e-4) else None
 
-    None for a module whose outputs are not those of a linear layer.
 
-    Hadsell, Chopra & LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
-    """
-    _embed(network, pairs, rows, settings, seed)
-    rng = np.random.default_rng(seed)
-    used = np.unique(pairs[0])
-    used = rng.permutation(used)[:CLUSTERED]
+def _classes_from_clusters(
+    network: RawNetwork, last: nn.Linear, used: NDArray[np.int64], rows: Rows, seed: int
+) -> bool:
+    """Turns the embedding of the last layer into logits; False where it has too few clusters."""
+    k = len(network.base)
+    used = np.random.default_rng(seed).permutation(used)[:CLUSTERED]
     network.eval()
     with torch.no_grad():
         parts = np.array_split(used, math.ceil(len(used) / PREDICT))
         out = torch.cat([network.compute(rows.take(part)) - network.base for part in parts])
-    k = len(network.base)
-    if len(used) < k:
-        return None
-    table = out.double().cpu().numpy()
-    clusters = KMeans(k, n_init=BEGINNINGS, random_state=seed % 2**32).fit(table)
-    centres = torch.from_numpy(clusters.cluster_centers_).to(out)
-    turn, shift = 2 * SHARPNESS * centres.T, -SHARPNESS * centres.square().sum(1)
-    layers = [m for m in network.body.modules() if isinstance(m, nn.Linear)]
-    if not layers or layers[-1].out_features != k or layers[-1].bias is None:
-        return None
-    with torch.no_grad():
-        last = layers[-1]
-        last.weight.copy_(turn.T.to(last.weight) @ last.weight)
-        last.bias.copy_(last.bias @ turn.to(last.bias) + shift.to(last.bias))
-        few = slice(0, 64)
-        now = network.compute(rows.take(used[few])) - network.base
-    right = torch.allclose(now, out[few] @ turn + shift, rtol=1e-2, atol=1e-2)
-    return network if right else None
+        table = out.double().cpu().numpy()
+        if not np.isfinite(table).all() or len(np.unique(table.round(6), axis=0)) < k:
+            return False
+        clusters = KMeans(k, n_init=BEGINNINGS, random_state=seed % 2**32).fit(table)
+        centres = torch.from_numpy(clusters.cluster_centers_).to(last.weight)
+        turn = 2 * SHARPNESS * centres
+        last.weight.copy_(turn @ last.weight)
+        last.bias.copy_(turn @ last.bias - SHARPNESS * centres.square().sum(1))
+    return True
 
 
-def _embed(network: RawNetwork, pairs: Pairs, rows: Rows, settings: Settings, seed: int) -> None:
-    """Brings the outputs of rows that are alike together, and those of others 1 apart."""
+def _embed(network: RawNetwork, pairs: Pairs, task: Task, rows: Rows, settings: Settings) -> None:
+    """Brings the outputs of rows that are alike together, and those of others 1 apart.
+
+    Hadsell, Chopra & LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
+    """
     members, alike = pairs
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng(task.seed)
     size = min(settings.batch_size, len(members))
     total = int(np.clip(EPOCHS * len(members) // size, *STEPS))
     weights = Weights(
         [p for p in network.parameters() if p.requires_grad], settings.weight_decay, settings.clip
     )
     network.train()
-    step = 0
-    while step < total:
-        order = rng.permutation(len(members))
-        for first in range(0, len(members) - size + 1, size):
-            if step >= total:
-                break
-            batch = order[first : first + size]
-            out = network.compute(rows.take(members[batch].reshape(-1)))
-            u, v = out.reshape(size, 2, -1).unbind(1)
-            square = (u - v).square().sum(1)
-            apart = (1 - (square + 1e-12).sqrt()).relu().square()  # a root of 0 has no derivative
-            same = torch.from_numpy(alike[batch]).to(out)
-            weights.zero()
-            torch.lerp(apart, square, same).mean().backward()
-            weights.step(RATE * settings.lr * cosine(step, total))
-            step += 1
+    done = 0
+    with task.progress.running("Network: embedding", total):
+        while done < total:
+            order = rng.permutation(len(members))
+            whole = len(members) // size
+            for batch in order[: whole * size].reshape(whole, size)[: total - done]:
+                out = network.compute(rows.take(members[batch].reshape(-1)))
+                u, v = out.reshape(size, 2, -1).unbind(1)
+                square = (u - v).square().sum(1)
+                apart = (1 - (square + 1e-12).sqrt()).relu().square()  # no derivative of √ at 0
+                same = torch.from_numpy(alike[batch]).to(out)
+                weights.zero()
+                torch.lerp(apart, square, same).mean().backward()
+                weights.step(RATE * settings.lr * cosine(done, total))
+                done += 1
+                task.progress.advance()
     weights.release()
 
 
@@ -149,15 +153,17 @@ def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
     steps = min(total, max(total // 10, PILOT[0]), PILOT[1])
     pilot = dataclasses.replace(settings, schedule=warm_up)
     best, best_score, full = make(0), -math.inf, False
-    for number in range(2 * task.restarts):
-        if number >= task.restarts and full:
-            break
-        training = Training(make(number), task, rows, pilot, task.seed + number)
-        while training.step < steps:
-            training.run_epoch(objective, steps, limit=steps - training.step)
-        score = training.score(*held)
-        if score > best_score:
-            best, best_score, full = training.network, score, _classes_used(training, held)
+    with task.progress.running("Network: beginnings", task.restarts):
+        for number in range(2 * task.restarts):
+            if number >= task.restarts and full:
+                break
+            training = Training(make(number), task, rows, pilot, task.seed + number)
+            while training.step < steps:
+                training.run_epoch(objective, steps, limit=steps - training.step)
+            score = training.score(*held)
+            if score > best_score:
+                best, best_score, full = training.network, score, _classes_used(training, held)
+            task.progress.advance()
     return best
 
 

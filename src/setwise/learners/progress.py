@@ -59,7 +59,11 @@ class Progress:
         """One more step is done; `train` and `valid` are mean log-likelihoods per set."""
         elapsed = time.perf_counter() - self._started
         self.history.append({"step": len(self.history) + 1, "seconds": elapsed, **figures})
+        self.advance(*(f"{name} {value:.4g}" for name, value in figures.items()))
+
+    def advance(self, *shown: str) -> None:
+        """Moves the bar, and records nothing."""
         if self._bar is not None:
+            elapsed = time.perf_counter() - self._started
             rate = self._bar.tasks[0].completed / max(elapsed, 1e-9)
-            shown = [f"{name} {value:.4g}" for name, value in figures.items()]
             self._bar.update(self._task, advance=1, figures="  ".join([*shown, f"{rate:.1f}/s"]))

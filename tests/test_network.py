@@ -589,6 +589,10 @@ def test_what_begins_at_random():
     found = network_beginning._alike(Objective(sw.Categorical(10), [pairs], len(z)))
     np.testing.assert_array_equal(found[0], sets.indices.reshape(-1, 2))
     np.testing.assert_array_equal(found[1], pairs.y == 1)
+    weight = (np.arange(50) % 2).astype(float)
+    some = sw.Observations(sw.Similarity(), sets, pairs.y, weight=weight)
+    found = network_beginning._alike(Objective(sw.Categorical(10), [some], len(z)))
+    np.testing.assert_array_equal(found[0], sets.indices.reshape(-1, 2)[1::2])
     two = Objective(sw.Categorical(2), [sw.Similarity().observe(z % 2, sets)], len(z))
     assert network_beginning._alike(two) is None
     named = sw.Direct().observe(z, [[0], [1]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
@@ -34,7 +33,6 @@ class Kind(NamedTuple):
     digits: str
     options: dict[str, Any]  # of the runner
     others: tuple[str, ...] = ()  # data sets that the table takes beside the paper's
-    exists: Callable[[str, str], bool] = lambda method, setting: True
 
 
 def reproduce(
@@ -50,6 +48,7 @@ def reproduce(
     ),
 ) -> None:
     """Run one of the paper's tables; a run that was stopped goes on where it was."""
+    from setwise.experiments.paper import exists
     from setwise.experiments.runner import Cell, Results, describe, run
 
     choose("table", [table], TABLES)
@@ -66,7 +65,7 @@ def reproduce(
         for name in names
         for method in columns
         for which in SETTINGS[setting]
-        if kind.exists(method, which)
+        if exists(table, method, which)
     ]
     if not cells:
         raise typer.BadParameter(
@@ -129,5 +128,4 @@ def _classes(table: str, device: str) -> Kind:
 
     options = {"together": True, "cost": cost, "spawn": device == "cuda"}
     work = partial(module.work_many, device=device)
-    exists = classification.exists
-    return Kind(module.methods(), work, "accuracy, %", ".2f", options, tuple(fitting), exists)
+    return Kind(module.methods(), work, "accuracy, %", ".2f", options, tuple(fitting))

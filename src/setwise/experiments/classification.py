@@ -77,11 +77,6 @@ def methods() -> tuple[str, ...]:
     return ("kmeans", *METHODS, *boosted)
 
 
-def exists(method: str, setting: str) -> bool:
-    """Whether a column is run in a setting: the paper has no protocol for boosting of classes."""
-    return setting == "best" or not method.endswith(BOOSTED)
-
-
 class Trials(NamedTuple):
     """The rows of several trials one after another, each as training, validation and test part."""
 

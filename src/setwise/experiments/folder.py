@@ -19,7 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from setwise.datasets import info, names
-from setwise.experiments.paper import BOOSTED, EITHER, TABLES, Figure, Table, columns, figures, twin
+from setwise.experiments.paper import (
+    BOOSTED,
+    EITHER,
+    TABLES,
+    Figure,
+    Table,
+    columns,
+    exists,
+    figures,
+    twin,
+)
 
 __all__ = ["SETTINGS", "Folder", "Measured", "ResultsError", "read"]
 
@@ -74,15 +84,13 @@ class Measured:
     def missing(self) -> list[str]:
         """What was not measured, one line for the data sets that lack the same."""
         out = []
-        known = columns(self.table.name)  # what is ours has no protocol
-        ours = {m for m in self.methods if m.endswith((BOOSTED, EITHER)) and m not in known}
         for setting in SETTINGS:
             gaps: dict[str, list[str]] = defaultdict(list)
             for dataset in self.datasets:
                 counts = {
                     m: len(self.values.get((dataset, m, setting), ()))
                     for m in self.methods
-                    if setting == "best" or m not in ours
+                    if exists(self.table.name, m, setting)
                 }
                 lacks: dict[int, list[str]] = defaultdict(list)
                 for method, count in counts.items():

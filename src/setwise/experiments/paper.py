@@ -25,6 +25,7 @@ __all__ = [
     "Table",
     "bold",
     "columns",
+    "exists",
     "figures",
     "gain",
     "is_likelihood",
@@ -104,6 +105,16 @@ def columns(table: str) -> list[str]:
     ['lr_k2', 'lr_k4', 'lr_k8']
     """
     return list(dict.fromkeys(method for _, method in figures(table)))
+
+
+def exists(table: str, method: str, setting: str) -> bool:
+    """Whether a column is run in a setting: models that the paper does not have have no protocol.
+
+    >>> exists("uci", "mean_mle_gbm", "protocol"), exists("binary", "supervised_gbm", "protocol")
+    (True, False)
+    """
+    ours = method.endswith((BOOSTED, EITHER)) and method not in columns(table)
+    return setting == "best" or not ours
 
 
 def twin(table: str, method: str) -> str | None:

@@ -60,12 +60,13 @@ def _alike(objective: Objective) -> Pairs | None:
     """Pairs of rows, and whether they are alike; None where the sets say something else."""
     if not isinstance(objective.family, Categorical) or objective.n_outputs < 3:
         return None
-    found = [o.aggregate.alike(o.sets, np.asarray(o.y)) for o in objective.observations]
+    seen = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
+    found = [o.aggregate.alike(o.sets, np.asarray(o.y)) for o in seen]
     told = [pairs for pairs in found if pairs is not None]
     if len(told) < len(found):
         return None
-    rows, alike = zip(*told, strict=True)
-    return np.concatenate(rows), np.concatenate(alike)
+    rows, alike = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    return (rows, alike) if len(rows) else None
 
 
 def _last_layer(network: RawNetwork, rows: Rows) -> nn.Linear | None:

@@ -1,0 +1,122 @@
+"""What good beginnings, bounded steps and a hasty solver bring: `python -m benchmarks.beginnings`.
+
+1. clusters: networks from pairs and triplets that begin at random, and with clusters.
+2. bounds: boosting of classes whose leaves may move logits as far as Newton says, and a little.
+3. solver: boosting whose leaf values are solved to the end, and about.
+
+First trial of the paper's splits, one thread; accuracy in % of the test part. Sections may be
+named: `python -m benchmarks.beginnings clusters`.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any
+from unittest.mock import patch
+
+import numpy as np
+import torch
+from rich.console import Console
+
+import setwise as sw
+from setwise.datasets import load
+from setwise.experiments import classification
+from setwise.experiments.baselines import METHODS
+from setwise.learners import boosting, leaves, network_beginning
+
+SETS = ("isolet", "letter", "cardiotocography", "japanesevowels", "satimage", "vehicle")
+KINDS = ("similarity_mle", "triplet_mle")
+console = Console()
+
+
+def fit(name: str, kind: str, learner: Any) -> tuple[float, float, float]:
+    """Accuracy, held-out log-likelihood of a set, seconds."""
+    data, method = classification.prepare(name, (0,), "cpu"), METHODS[kind]
+    a, b = data.cuts
+    x = data.table[data.rows(0, data.z.shape[1])[0]].double().numpy()
+    seen = []
+    for part, bounds in enumerate(((0, a), (a, b))):
+        sample = classification.observe(data, method, bounds, [[0, method.aggregate.size, part]])
+        seen.append(
+            sw.Observations(method.aggregate, sample.members[0].numpy(), sample.y[0].numpy())
+        )
+    begin = time.perf_counter()
+    est = sw.AggregateClassifier(data.classes, learner, random_state=0, verbose=0)
+    est.fit(x[:a], seen[0], eval=(x[a:b], seen[1]))
+    seconds = time.perf_counter() - begin
+    right = 100 * sw.metrics.permutation_accuracy(data.z[0, b:], est.predict(x[b:]))
+    return right, max(entry["valid"] for entry in est.history_), seconds
+
+
+def clusters() -> None:
+    """Networks."""
+    for name in SETS:
+        for kind in KINDS:
+            with patch.object(network_beginning, "_alike", lambda objective: None):
+                random = fit(name, kind, sw.Network())
+            found = fit(name, kind, sw.Network())
+            console.print(
+                f"{name} {kind}: random {random[0]:.1f} % ({random[2]:.0f} s), "
+                f"clusters {found[0]:.1f} % ({found[2]:.0f} s)"
+            )
+
+
+def bounds() -> None:
+    """Counts of eight and bags of ten, from satimage."""
+    data = load("satimage")
+    assert data.z is not None
+    order = np.random.default_rng(0).permutation(len(data.z))[:6000]
+    X, z = np.asarray(data.X, float)[order], data.z[order]
+    for aggregate, target, size in (
+        (sw.Counts(n_classes=6), z, 8),
+        (sw.AnyPositive(), (z == 0).astype(int), 10),
+    ):
+        sets = sw.Sets.random(3600, 14400 // size, size, seed=0)
+        known = aggregate.observe(target[:3600], sets)
+        held = aggregate.observe(
+            target[3600:4800], sw.Sets.random(1200, 2400 // size, size, seed=1)
+        )
+        for farthest in (np.inf, boosting.FARTHEST):
+            with patch.object(boosting, "FARTHEST", farthest):
+                learner = sw.LightGBM(n_estimators=300, learning_rate=0.1, num_threads=1)
+                classes = int(target.max()) + 1
+                est = sw.AggregateClassifier(classes, learner, random_state=0, verbose=0)
+                est.fit(X[:3600], known, eval=(X[3600:4800], held))
+            valid = max(entry["valid"] for entry in est.history_)
+            right = 100 * np.mean(est.predict(X[4800:]) == target[4800:])
+            console.print(
+                f"{aggregate!r} of {size}, logits move by at most {farthest}: "
+                f"held-out log-likelihood {valid:.2f}, {right:.1f} % of the rows"
+            )
+
+
+def solver() -> None:
+    """Boosting from pairs and triplets; the guide is learned once."""
+    for name in ("japanesevowels", "pendigits"):
+        for kind in KINDS:
+            guides: list[torch.Tensor] = []
+
+            def guide(task: Any, guides: list[torch.Tensor] = guides) -> torch.Tensor:
+                if not guides:
+                    guides.append(pilot(task))
+                return guides[0]
+
+            pilot = sw.Network.pilot
+            with patch.object(sw.Network, "pilot", staticmethod(guide)):
+                learner = sw.LightGBM(**classification.BOOSTING, num_threads=1)
+                fit(name, kind, sw.LightGBM(n_estimators=1, num_threads=1))  # learns the guide
+                about = fit(name, kind, learner)
+                with patch.object(leaves, "TOLERANCE", 1e-8):
+                    whole = fit(name, kind, learner)
+            console.print(
+                f"{name} {kind}: to the end {whole[0]:.1f} % ({whole[1]:.4f}), about "
+                f"{about[0]:.1f} % ({about[1]:.4f}) in {about[2] / whole[2]:.2f} of the time"
+            )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    sections = {"clusters": clusters, "bounds": bounds, "solver": solver}
+    for section in sys.argv[1:] or sections:
+        sections[section]()

@@ -20,6 +20,7 @@ from torch.distributions import Distribution
 
 from setwise import distributions
 from setwise.distributions import Family, map_parameters
+from setwise.expected import expected_aggregate
 from setwise.identifiability import Alignment, Identifiability, diagnose, identify, solve_alignment
 from setwise.learners import Fitted, Learner, Model, Network, Task
 from setwise.learners import resolve as resolve_learner
@@ -29,7 +30,7 @@ from setwise.likelihood import Aggregate, find_rule
 from setwise.objective import Objective
 from setwise.observations import Observations
 from setwise.persistence import Saveable
-from setwise.posterior import Posterior, expected_aggregate, posterior
+from setwise.posterior import Posterior, posterior
 from setwise.sets import Sets
 
 __all__ = ["AggregateClassifier", "AggregateRegressor"]

@@ -56,10 +56,12 @@ SEVERAL, LONGEST = 40, 25_000  # epochs of more classes, unless they are so many
 BEGIN = 20  # epochs that find an embedding to begin with
 STEPS = 1000  # of an epoch at most in "best": batches grow with the data
 NETWORKS = (  # of a trial: dropout, decay, and whether it sees ranks; see decision 16
-    (0.0, 0.03, True),
     (0.1, 0.03, False),
-    (0.2, 0.03, False),
+    (0.2, 0.3, False),
+    (0.4, 0.3, False),
     (0.6, 1.0, False),
+    (0.0, 0.03, True),
+    (0.6, 1.0, True),
 )
 BASELINE = ((0.1, 0.3, False),)
 BEGINNINGS = 40  # of K-means, when it is to find classes to begin with

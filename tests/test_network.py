@@ -600,6 +600,10 @@ def test_what_begins_at_random():
     far = sw.Triplet(distance=np.abs(np.subtract.outer(range(10), range(10))))
     seen = far.observe(z, sw.Sets.random(len(z), 50, 3, seed=0))
     assert network_beginning._alike(Objective(sw.Categorical(10), [seen], len(z))) is None
+    for flip, told in ((0.2, True), (0.6, False)):
+        noisy = sw.Observations(sw.Noisy(sw.Similarity(), flip=flip), sets, pairs.y)
+        found = network_beginning._alike(Objective(sw.Categorical(10), [noisy], len(z)))
+        assert (found is not None) == told
 
 
 @pytest.mark.parametrize("three_way", [False, True])

@@ -113,6 +113,13 @@ class Noisy(Aggregate):
         inner = self.aggregate.linear(sets)
         return None if inner is None or self.normal is None else (inner[0], self.normal**2)
 
+    def alike(
+        self, sets: Sets, y: NDArray[Any]
+    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
+        """As without noise, as long as most of y is true."""
+        mostly = self.flip is not None and self.flip < 0.5
+        return self.aggregate.alike(sets, y) if mostly else None
+
     def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
         return self.aggregate.outcomes(size, n_classes, discrete)
 

@@ -145,6 +145,27 @@ def test_aims(folder):
     assert one("best: where").measured.startswith("9 of 48 rows behind have a reason")
 
 
+def test_what_full_supervision_tells(tmp_path):
+    """Of the trials that both have."""
+    rows = [("similarity_mle", 0, 80), ("similarity_mle", 1, 82), ("supervised", 1, 85)]
+    lines = [f"banana,{method},best,{trial},{value},1,,\n" for method, trial, value in rows]
+    (tmp_path / "binary.csv").write_text(HEAD + "".join(lines))
+    lines = ["abalone,mean_mle_lr,best,0,5.5,1,,\n", "abalone,supervised_lr,best,0,5,1,,\n"]
+    (tmp_path / "uci.csv").write_text(HEAD + "".join(lines))
+    (tmp_path / "notes.toml").write_text('banana = "It is bent."\n')
+    found = read(tmp_path)
+    assert found.why("binary", "banana", "similarity_mle") == (
+        "Full supervision of the model in these trials has 85.00 (paper 88.42), so set labels cost "
+        "3.0 points. It is bent."
+    )
+    assert found.why("uci", "abalone", "mean_mle_lr").endswith("cost 10.0 %.")
+    assert found.why("uci", "abalone", "supervised_lr").startswith(
+        "Single trials have 5.00 to 5.00"
+    )
+    assert found.why("binary", "banana", "triplet_mle") == "It is bent."
+    assert "Full supervision" in markdown(tmp_path)
+
+
 def test_growth_and_blow_ups(tmp_path):
     write_table(tmp_path, "varying-k", trials=2)
     write_table(tmp_path, "regression", trials=2)

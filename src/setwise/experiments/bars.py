@@ -20,6 +20,7 @@ from setwise.experiments.paper import (
     figures,
     is_likelihood,
     number,
+    supervision,
     twin,
     verdict,
 )
@@ -165,7 +166,7 @@ def _classes(folder: Folder) -> Iterable[Bar]:
 
 
 def _near_own(folder: Folder, method: str) -> Bar:
-    own = "supervised" + next((end for end in (BOOSTED, EITHER) if method.endswith(end)), "")
+    own = supervision(method)
     good, bad, open_ = _lists()
     for table in CLASSES:
         for dataset in names(table):
@@ -179,8 +180,8 @@ def _near_own(folder: Folder, method: str) -> Bar:
 
 def _explained(folder: Folder) -> Bar:
     behind = [
-        (dataset, method)
-        for measured in folder.tables.values()
+        (table, dataset, method)
+        for table, measured in folder.tables.items()
         for dataset, method, setting in measured.values
         if setting == "best"
         and is_likelihood(method)
@@ -188,7 +189,7 @@ def _explained(folder: Folder) -> Bar:
         and (ours := measured.ours(dataset, method, setting))
         and verdict(ours, theirs, measured.table.sign) == "behind"
     ]
-    bare = [f"{d} {m}" for d, m in behind if not folder.reason(d, m)]
+    bare = [f"{d} {m}" for t, d, m in behind if not folder.why(t, d, m)]
     text = f"{len(behind) - len(bare)} of {len(behind)} rows behind have a reason"
     more = f"; none for {_some(bare)}" if bare else ""
     return Bar(

@@ -2,7 +2,8 @@
 
 `TABLE.csv` has one line per trial, `TABLE.json` beside it the versions, the machine and the
 command, `TABLE-history.csv`, where there is one, a line per step of a trial. `notes.toml` may give
-reasons: `"DATASET/METHOD" = "text"`, or `DATASET = "text"` for each method. Nothing is written.
+reasons beyond what full supervision tells: `"DATASET/METHOD" = "text"`, or `DATASET = "text"` for
+each method. Nothing is written.
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from setwise.experiments.paper import (
     columns,
     exists,
     figures,
+    number,
+    supervision,
     twin,
 )
 
@@ -81,6 +84,26 @@ class Measured:
         """The paper's figure beside it, None where it has none."""
         return figures(self.table.name).get((dataset, twin(self.table.name, method) or ""))
 
+    def cost(self, dataset: str, method: str) -> str:
+        """What full supervision of the same model tells of "best", in words."""
+        keys = [(dataset, m, "best") for m in (method, supervision(method))]
+        own, full = (self.values.get(key, {}) for key in keys)
+        both = own.keys() & full.keys()
+        paper = self.theirs(dataset, keys[1][1])
+        if not both or paper is None:
+            return ""
+        if method == keys[1][1]:
+            low, high = (number(end(own.values()), paper.mean) for end in (min, max))
+            return f"Single trials have {low} to {high}; the paper's splits are not published."
+        mine, most = (statistics.fmean(trials[t] for t in both) for trials in (own, full))
+        lost = most - mine if self.table.higher else 100 * (mine / most - 1)
+        unit, least = (" points", 0.05) if self.table.higher else (" %", 0.5)
+        cost = f"{lost:.1f}{unit}" if lost >= least else "nothing"
+        return (
+            f"Full supervision of the model in these trials has {number(most, paper.mean)} "
+            f"(paper {number(paper.mean)}), so set labels cost {cost}."
+        )
+
     def missing(self) -> list[str]:
         """What was not measured, one line for the data sets that lack the same."""
         out = []
@@ -116,9 +139,10 @@ class Folder:
     tables: dict[str, Measured]
     reasons: dict[tuple[str, str], str]
 
-    def reason(self, dataset: str, method: str) -> str:
-        """Why a row stays behind, "" where nobody has said."""
-        return self.reasons.get((dataset, method)) or self.reasons.get((dataset, ""), "")
+    def why(self, table: str, dataset: str, method: str) -> str:
+        """Why a row of "best" stays behind: what was measured and noted, "" where nothing was."""
+        noted = self.reasons.get((dataset, method)) or self.reasons.get((dataset, ""), "")
+        return f"{self.tables[table].cost(dataset, method)} {noted}".strip()
 
 
 def read(path: Path) -> Folder:

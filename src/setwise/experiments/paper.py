@@ -32,6 +32,7 @@ __all__ = [
     "number",
     "probability",
     "seen",
+    "supervision",
     "twin",
     "verdict",
 ]
@@ -152,6 +153,15 @@ def is_likelihood(method: str) -> bool:
     [True, True, True, False]
     """
     return "_mle" in method or "_k" in method or method.startswith("rank_gaussian")
+
+
+def supervision(method: str) -> str:
+    """The column of the same model under full supervision.
+
+    >>> supervision("rank_gaussian_gbm"), supervision("triplet_mle_three_way")
+    ('supervised_gbm', 'supervised')
+    """
+    return "supervised" + next((e for e in (BOOSTED, EITHER, "_lr") if method.endswith(e)), "")
 
 
 def number(value: float, like: float | None = None) -> str:

@@ -213,6 +213,7 @@ def _grid(
     sign = measured.table.sign
     rows: list[list[str | Cell]] = []
     reasons = False
+    explained = is_likelihood(method) or seen(method) == "single labels"
     for dataset in measured.datasets:
         theirs = measured.theirs(dataset, method)
         name = f"{dataset} (partial)" if info(dataset).partial else dataset
@@ -228,9 +229,9 @@ def _grid(
             standing[setting] = verdict(ours, theirs, sign)
             mark, tone = SIGNS[standing[setting]]
             row.append(Cell(f"{_signed(gain(ours, theirs, sign))} {mark}", tone=tone))
-        reason = folder.reason(dataset, method)
-        if standing.get("best") == "behind" and is_likelihood(method):
-            reason = reason or "no reason noted yet"
+        reason = folder.reasons.get((dataset, method), "")
+        if explained and standing.get("best") == "behind":
+            reason = folder.why(measured.table.name, dataset, method) or "no reason noted yet"
         reasons = reasons or bool(reason)
         rows.append([*row, Cell(reason, tone="muted")])
     columns = ["data set", "paper"]

@@ -15,7 +15,6 @@ from unittest.mock import patch
 import numpy as np
 import torch
 from rich.console import Console
-from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from setwise.experiments import classification
@@ -47,20 +46,17 @@ MIXES = (
 def weighted(held: Tensor, test: Tensor, score: Tensor, loss: Any, seen: Sample) -> Found:
     """As `average`, with weights that minimise the loss of the held-out sets."""
     order = score.argsort().tolist()
-    sums, names = held[order[0]].clone(), {order[0]: torch.arange(held.shape[-1])}
+    known, new = [held[order[0]]], [test[order[0]]]
     for r in order[1:]:
-        agree = (sums.T @ held[r]).cpu().numpy()
-        names[r] = torch.from_numpy(linear_sum_assignment(agree, maximize=True)[1])
-        sums += held[r][:, names[r]]
-    known, new = (
-        torch.stack([p[r][:, names[r].to(p.device)] for r in order]) for p in (held, test)
-    )
+        names = classification.agreeing(sum(known[1:], known[0]), held[r])
+        known.append(held[r][:, names])
+        new.append(test[r][:, names])
     free = torch.zeros(len(order), device=held.device, requires_grad=True)
     solver = torch.optim.LBFGS([free], max_iter=15, line_search_fn="strong_wolfe")
 
     def lost() -> Tensor:
         solver.zero_grad()
-        mean = torch.einsum("r,rnk->nk", free.softmax(0), known)
+        mean = torch.einsum("r,rnk->nk", free.softmax(0), torch.stack(known))
         out: Tensor = loss(
             mean.clamp_min(1e-30).log()[seen.members][None], seen.y[None], score
         ).sum()
@@ -68,7 +64,7 @@ def weighted(held: Tensor, test: Tensor, score: Tensor, loss: Any, seen: Sample)
         return out
 
     last = solver.step(lost).detach()
-    out = torch.einsum("r,rnk->nk", free.detach().softmax(0), new)
+    out = torch.einsum("r,rnk->nk", free.detach().softmax(0), torch.stack(new))
     return Found(out.argmax(-1).cpu().numpy(), "", float(last))
 
 

@@ -346,6 +346,12 @@ def classes_from_clusters(model: Networks, out: Tensor, seeds: Sequence[int]) ->
             bias.copy_(8 * bias @ centres.T - 4 * centres.square().sum(1))
 
 
+def agreeing(some: Tensor, others: Tensor) -> Tensor:
+    """The columns of `others`, (rows, classes), in the order that agrees with those of `some`."""
+    agree = (some.T @ others).cpu().numpy()
+    return torch.from_numpy(linear_sum_assignment(agree, maximize=True)[1]).to(others.device)
+
+
 def average(held: Tensor, test: Tensor, score: Tensor, loss: Loss, seen: Sample) -> Found:
     """The class by the mean of the networks that together lose least of the sets `seen`.
 
@@ -357,8 +363,7 @@ def average(held: Tensor, test: Tensor, score: Tensor, loss: Loss, seen: Sample)
     sums = held[order[0]].clone(), test[order[0]].clone()
     best, used = float(score[order[0]]), 1
     for r in order[1:]:
-        agree = (sums[0].T @ held[r]).cpu().numpy()
-        names = torch.from_numpy(linear_sum_assignment(agree, maximize=True)[1]).to(held.device)
+        names = agreeing(sums[0], held[r])
         new = sums[0] + held[r][:, names], sums[1] + test[r][:, names]
         logits = (new[0] / (used + 1)).clamp_min(1e-30).log()
         here = float(loss(logits[seen.members][None], seen.y[None], score))

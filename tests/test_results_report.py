@@ -151,6 +151,7 @@ def test_what_full_supervision_tells(tmp_path):
     lines = [f"banana,{method},best,{trial},{value},1,,\n" for method, trial, value in rows]
     (tmp_path / "binary.csv").write_text(HEAD + "".join(lines))
     lines = ["abalone,mean_mle_lr,best,0,5.5,1,,\n", "abalone,supervised_lr,best,0,5,1,,\n"]
+    lines += ["airfoil,mean_mle_lr,best,0,nan,1,,\n", "airfoil,supervised_lr,best,0,5,1,,\n"]
     (tmp_path / "uci.csv").write_text(HEAD + "".join(lines))
     (tmp_path / "notes.toml").write_text('banana = "It is bent."\n')
     found = read(tmp_path)
@@ -163,6 +164,7 @@ def test_what_full_supervision_tells(tmp_path):
         "Single trials have 5.00 to 5.00"
     )
     assert found.why("binary", "banana", "triplet_mle") == "It is bent."
+    assert not found.why("uci", "airfoil", "mean_mle_lr")  # nothing is told of what blew up
     assert "Full supervision" in markdown(tmp_path)
 
 

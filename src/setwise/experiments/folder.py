@@ -86,16 +86,17 @@ class Measured:
 
     def cost(self, dataset: str, method: str) -> str:
         """What full supervision of the same model tells of "best", in words."""
-        keys = [(dataset, m, "best") for m in (method, supervision(method))]
-        own, full = (self.values.get(key, {}) for key in keys)
-        both = own.keys() & full.keys()
-        paper = self.theirs(dataset, keys[1][1])
+        same = supervision(method)
+        own, full = (self.values.get((dataset, m, "best"), {}) for m in (method, same))
+        both, paper = own.keys() & full.keys(), self.theirs(dataset, same)
         if not both or paper is None:
             return ""
-        if method == keys[1][1]:
+        if method == same:
             low, high = (number(end(own.values()), paper.mean) for end in (min, max))
             return f"Single trials have {low} to {high}; the paper's splits are not published."
         mine, most = (statistics.fmean(trials[t] for t in both) for trials in (own, full))
+        if not (math.isfinite(mine) and math.isfinite(most)):
+            return ""
         lost = most - mine if self.table.higher else 100 * (mine / most - 1)
         unit, least = (" points", 0.05) if self.table.higher else (" %", 0.5)
         cost = f"{lost:.1f}{unit}" if lost >= least else "nothing"

@@ -91,6 +91,18 @@ def test_a_killed_run_does_the_missing_trials_of_a_group(tmp_path):
     assert len(Results(path).rows) == len(CELLS)
 
 
+def test_trials_that_stay_apart_are_kept_one_by_one(tmp_path):
+    path, seen = tmp_path / "table.csv", []
+
+    def counts(cells):
+        seen.append(len(cells))
+        assert len(Results(path).rows) == sum(seen[:-1])  # what was done before is on the disk
+        return together(cells)
+
+    run(counts, CELLS, Results(path), together=True, apart=lambda cell: cell.method == "y")
+    assert seen == [3, 1, 1, 1]
+
+
 def test_a_history_is_kept_beside_the_results(tmp_path):
     path = tmp_path / "table.csv"
     history = path.with_name("table-history.csv")

@@ -113,6 +113,7 @@ def _classes(table: str, device: str) -> Kind:
     import torch
 
     from setwise.experiments import classification, images
+    from setwise.experiments.paper import BOOSTED
 
     if device == "cuda" and not torch.cuda.is_available():
         raise typer.BadParameter("torch finds no CUDA device here: leave --device out")
@@ -126,6 +127,9 @@ def _classes(table: str, device: str) -> Kind:
     def cost(cell: Cell) -> float:
         return float(sw.datasets.info(cell.dataset).rows)
 
-    options = {"together": True, "cost": cost, "spawn": device == "cuda"}
+    def apart(cell: Cell) -> bool:
+        return cell.method.endswith(BOOSTED)  # nothing is gained by boosting trials together
+
+    options = {"together": True, "apart": apart, "cost": cost, "spawn": device == "cuda"}
     work = partial(module.work_many, device=device)
     return Kind(module.methods(), work, "accuracy, %", ".2f", options, tuple(fitting))

@@ -159,16 +159,22 @@ def timed(work: Work, cells: Sequence[Cell]) -> list[Result]:
     return out
 
 
-def groups(cells: Iterable[Cell]) -> list[list[Cell]]:
+def groups(
+    cells: Iterable[Cell], apart: Callable[[Cell], bool] = lambda cell: False
+) -> list[list[Cell]]:
     """Cells that differ in the trial only, as lists, in the order they first come in.
+
+    Those that are to stay `apart` are lists of their own.
 
     >>> a, b = Cell("iris", "kmeans", "best", 0), Cell("iris", "mle", "best", 0)
     >>> [len(group) for group in groups([a, b, replace(a, trial=1)])]
     [2, 1]
+    >>> len(groups([a, b, replace(a, trial=1)], apart=lambda cell: cell.method == "kmeans"))
+    3
     """
     found: dict[Cell, list[Cell]] = {}
     for cell in cells:
-        found.setdefault(replace(cell, trial=0), []).append(cell)
+        found.setdefault(cell if apart(cell) else replace(cell, trial=0), []).append(cell)
     return list(found.values())
 
 
@@ -178,6 +184,7 @@ def run(
     results: Results,
     *,
     together: bool = False,
+    apart: Callable[[Cell], bool] = lambda cell: False,
     cost: Callable[[Cell], float] = lambda cell: 1.0,
     jobs: int = 1,
     spawn: bool = False,
@@ -187,11 +194,12 @@ def run(
     """Does every cell that has no result yet, in order, `jobs` at a time.
 
     `work` takes a cell and gives its value and a note; if `together`, it takes all cells that
-    differ in the trial only at once and gives their results. `cost` says how long a cell takes
-    beside others, for the time left. `spawn` begins processes afresh, which a CUDA device needs.
+    differ in the trial only at once, those that are to stay `apart` one at a time, and gives their
+    results. `cost` says how long a cell takes beside others, for the time left. `spawn` begins
+    processes afresh, which a CUDA device needs.
     """
     todo = [cell for cell in dict.fromkeys(cells) if cell not in results.done]
-    parts = groups(todo) if together else [[cell] for cell in todo]
+    parts = groups(todo, apart) if together else [[cell] for cell in todo]
     do: Together = work if together else partial(timed, work)
     console = console or Console(stderr=True)
     columns = (

@@ -4,6 +4,7 @@
 2. noise: the same on digits, where some of the pairs and triplets are wrong.
 3. bounds: boosting of classes whose leaves may move logits as far as Newton says, and a little.
 4. solver: boosting whose leaf values are solved to the end, and about.
+5. part: boosting whose leaf values are solved by the curvature of all sets, and of some.
 
 First trial of the paper's splits, one thread; accuracy in % of the test part. Sections may be
 named: `python -m benchmarks.beginnings clusters`.
@@ -14,6 +15,8 @@ from __future__ import annotations
 import itertools
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 from unittest.mock import patch
 
@@ -23,6 +26,7 @@ from rich.console import Console
 from sklearn.datasets import load_digits
 
 import setwise as sw
+from setwise import classes
 from setwise.datasets import load
 from setwise.experiments import classification
 from setwise.experiments.baselines import METHODS
@@ -116,19 +120,26 @@ def bounds() -> None:
             )
 
 
+@contextmanager
+def one_guide() -> Iterator[None]:
+    """Within it, the guide that boosting follows is learned the first time only."""
+    guides: list[torch.Tensor] = []
+    pilot = sw.Network.pilot
+
+    def guide(task: Any) -> torch.Tensor:
+        if not guides:
+            guides.append(pilot(task))
+        return guides[0]
+
+    with patch.object(sw.Network, "pilot", staticmethod(guide)):
+        yield
+
+
 def solver() -> None:
-    """Boosting from pairs and triplets; the guide is learned once."""
+    """Boosting from pairs and triplets."""
     for name in ("japanesevowels", "pendigits"):
         for kind in KINDS:
-            guides: list[torch.Tensor] = []
-
-            def guide(task: Any, guides: list[torch.Tensor] = guides) -> torch.Tensor:
-                if not guides:
-                    guides.append(pilot(task))
-                return guides[0]
-
-            pilot = sw.Network.pilot
-            with patch.object(sw.Network, "pilot", staticmethod(guide)):
+            with one_guide():
                 learner = sw.LightGBM(**classification.BOOSTING, num_threads=1)
                 fit(name, kind, sw.LightGBM(n_estimators=1, num_threads=1))  # learns the guide
                 about = fit(name, kind, learner)
@@ -140,8 +151,46 @@ def solver() -> None:
             )
 
 
+def part() -> None:
+    """100 rounds from two pairs or three triplets per row of a part of covertype."""
+    data = load("covertype")
+    assert data.z is not None
+    for rows, kind in itertools.product((50_000, 300_000), KINDS):
+        order = np.random.default_rng(0).permutation(len(data.z))[:rows]
+        X, z = np.asarray(data.X, float)[order], data.z[order]
+        a, b = int(0.6 * rows), int(0.8 * rows)
+        method = METHODS[kind]
+        sets = sw.Sets.random(a, method.per_row * a, method.aggregate.size, seed=0)
+        seen = method.aggregate.observe(z[:a], sets)
+        held = sw.Sets.random(b - a, method.per_row * (b - a), method.aggregate.size, seed=1)
+        evaluated = X[a:b], method.aggregate.observe(z[a:b], held)
+        told = []
+        with one_guide():
+            for rounds, size in ((1, classes.PART), (100, len(seen)), (100, classes.PART)):
+                learner = sw.LightGBM(n_estimators=rounds, learning_rate=0.1, num_threads=1)
+                est = sw.AggregateClassifier(7, learner, random_state=0, verbose=0)
+                begin = time.perf_counter()
+                with patch.object(classes, "PART", size):
+                    est.fit(X[:a], seen, eval=evaluated)
+                right = 100 * sw.metrics.permutation_accuracy(z[b:], est.predict(X[b:]))
+                valid = max(entry["valid"] for entry in est.history_)
+                told.append((right, valid, time.perf_counter() - begin))
+        whole, some = told[1:]
+        console.print(
+            f"covertype, {len(seen)} {kind}: curvature of all sets {whole[0]:.1f} % "
+            f"({whole[1]:.4f}), of {classes.PART} {some[0]:.1f} % ({some[1]:.4f}) in "
+            f"{some[2] / whole[2]:.2f} of the time"
+        )
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    sections = {"clusters": clusters, "noise": noise, "bounds": bounds, "solver": solver}
+    sections = {
+        "clusters": clusters,
+        "noise": noise,
+        "bounds": bounds,
+        "solver": solver,
+        "part": part,
+    }
     for section in sys.argv[1:] or sections:
         sections[section]()

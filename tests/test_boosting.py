@@ -10,6 +10,7 @@ from sklearn.exceptions import ConvergenceWarning
 from tasks import friedman, make_task
 
 import setwise as sw
+from setwise import classes
 from setwise.learners import boosting
 from setwise.learners import leaves as leaves_module
 from setwise.learners.boosting import _Run
@@ -57,6 +58,43 @@ def test_leaf_values_are_a_newton_step_in_leaf_space(monkeypatch, aggregate, fam
         want = -torch.linalg.solve(hessian, leaves.reduce(point.raw))
         torch.testing.assert_close(values, want, rtol=1e-3, atol=1e-3)
     assert float(values @ leaves.reduce(point.raw)) < 0
+
+
+def test_leaf_values_that_are_cut_still_lead_downhill(monkeypatch):
+    """Cut one by one, values that balance each other can lead uphill."""
+    X, _, observed = friedman(n=60, n_sets=80, size=3)
+    task = make_task(X, observed, sw.Normal())
+    point = task.objective.at(task.raw.expand(60, -1), task.shared)
+    leaves = Leaves(torch.arange(60)[:, None] % 2, [2])
+    gradient = leaves.reduce(point.raw)
+    own = leaves.reduce(curvature := point.curvature())
+    up = torch.stack([100 * gradient[1], -101 * gradient[0]])  # downhill, but not when it is cut
+    up *= -torch.sign(up @ gradient)
+    monkeypatch.setattr(leaves_module, "_directly", lambda *a: up)
+    assert float(up @ gradient) < 0
+    for farthest in (0.1, 1e-3):
+        values = solve_leaves(point, leaves, curvature, torch.zeros(1), farthest)
+        assert float(values.abs().max()) <= farthest
+        assert float(values @ gradient) < 0
+        if float(up.clamp(-farthest, farthest) @ gradient) >= 0:
+            torch.testing.assert_close(
+                values, (-gradient / own).clamp(-farthest, farthest), rtol=1e-4, atol=0
+            )
+
+
+def test_boosting_by_a_part_of_the_sets_is_as_good(monkeypatch):
+    """Curvature of every tenth set, the gradient of all: the same classes in the end."""
+    X, z = make_blobs(600, 4, centers=3, cluster_std=2.5, random_state=0)
+    seen = sw.Triplet().observe(z[:400], sw.Sets.random(400, 3000, 3, seed=0))
+    right = []
+    for part in (1 << 20, 300):
+        monkeypatch.setattr(classes, "PART", part)
+        est = sw.AggregateClassifier(3, LightGBM(n_estimators=40, **ONE), random_state=0, verbose=0)
+        right.append(
+            sw.metrics.permutation_accuracy(z[400:], est.fit(X[:400], seen).predict(X[400:]))
+        )
+    assert right[1] > right[0] - 0.03
+    assert right[0] > 0.8
 
 
 @pytest.mark.parametrize("size", [1, 4, 64, 512])
@@ -188,7 +226,8 @@ def test_logits_move_no_farther_than_a_bound(monkeypatch):
     X, z = make_blobs(300, centers=2, random_state=0)
     bags = sw.AnyPositive().observe(z, sw.Sets.random(300, 200, 8, seed=0))
     task = make_task(X, bags, sw.Categorical(2))
-    monkeypatch.setattr(boosting, "solve_leaves", lambda *args: 1000 * solve_leaves(*args))
+    solve = leaves_module._conjugate_gradients
+    monkeypatch.setattr(leaves_module, "_conjugate_gradients", lambda *args: 1000 * solve(*args))
     fitted = LightGBM(n_estimators=1, learning_rate=0.1, **ONE).fit(task)
     moved = torch.from_numpy(fitted.model.raw(X)) - task.raw
     assert 0 < float(moved.abs().max()) <= 0.1 * boosting.FARTHEST + 1e-12

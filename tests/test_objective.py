@@ -6,6 +6,7 @@ import torch
 from cases import make_sets, observe, trials
 
 import setwise as sw
+from setwise import classes
 from setwise.distributions import families
 from setwise.objective import Objective
 from setwise.terms import General
@@ -98,3 +99,63 @@ def test_the_closed_form_is_the_general_one(aggregate, scale):
         *zip(closed.product(*direction), general.product(*direction), strict=True),
     ):
         torch.testing.assert_close(got, want)
+
+
+CLASS_AGGREGATES = [
+    sw.Similarity(),
+    sw.Triplet(),
+    sw.Triplet(three_way=True),
+    sw.AnyPositive(),
+    sw.Counts(n_classes=4),
+]
+
+
+def classes_seen(aggregate, n_sets, n=40):
+    """Observations of random classes, some of them weighted with 0, and logits that know a bit."""
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 4, n)
+    o = aggregate.observe(z, sw.Sets.random(n, n_sets, aggregate.size or (1, 4), seed=1))
+    o.weight = rng.integers(0, 3, n_sets).astype(float)
+    return o, torch.tensor(rng.normal(size=(n, 4)) + 2 * np.eye(4)[z])
+
+
+@pytest.mark.parametrize("aggregate", CLASS_AGGREGATES, ids=repr)
+def test_posteriors_of_classes_are_the_general_derivatives(monkeypatch, aggregate):
+    """In chunks or in one piece, with weights: value, gradient and diagonal of the Hessian."""
+    o, raw = classes_seen(aggregate, 50)
+    none = raw.new_zeros(0)
+    general = General(sw.Categorical(4), o, len(raw)).at(raw, none)
+    for cells in (1, 64, 1 << 20):
+        monkeypatch.setattr(classes, "CELLS", cells)
+        point = Objective(sw.Categorical(4), [o], len(raw)).at(raw)
+        assert point.value == pytest.approx(general.value)
+        torch.testing.assert_close(point.raw, general.raw)
+        torch.testing.assert_close(point.curvature(), general.curvature())
+        direction = torch.ones_like(raw).cumsum(0)
+        torch.testing.assert_close(
+            point.product(direction, none)[0], general.product(direction, none)[0]
+        )
+        assert point.part() is point  # few sets stand for themselves
+
+
+def test_an_impossible_observation_of_classes_has_no_slope():
+    o = sw.Observations(sw.Similarity(), [[0, 1], [2, 2]], [1, 0])  # a row is not unlike itself
+    raw = torch.tensor([[800.0, 0], [-800, 0], [5000, 0]], dtype=torch.float64)
+    point = Objective(sw.Categorical(2), [o], 3).at(raw)
+    assert point.raw.isfinite().all()
+    assert point.curvature().isfinite().all()
+
+
+@pytest.mark.parametrize("aggregate", CLASS_AGGREGATES, ids=repr)
+def test_a_part_of_many_sets_stands_for_all(monkeypatch, aggregate):
+    monkeypatch.setattr(classes, "PART", 10_000)
+    o, raw = classes_seen(aggregate, 20_000)
+    none = raw.new_zeros(0)
+    point = Objective(sw.Categorical(4), [o], len(raw)).at(raw)
+    part = point.part()
+    assert part is not point
+    for got, want in (
+        (part.curvature(), point.curvature()),
+        (part.product(raw, none)[0], point.product(raw, none)[0]),
+    ):
+        assert float((got - want).norm() / want.norm()) < 0.15

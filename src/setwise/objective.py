@@ -19,6 +19,7 @@ from scipy import optimize
 from torch import Tensor
 
 from setwise.aggregates import Interval, Uncoupled
+from setwise.classes import Classes
 from setwise.differences import Differences, depends_on_differences
 from setwise.distributions import Categorical, Family, Normal
 from setwise.gaussian import Gaussian
@@ -212,6 +213,8 @@ def _term(family: Family, observations: Observations, n_rows: int) -> Term:
         linear = observations.aggregate.linear(observations.sets)
         if linear is not None:
             return Gaussian(family, observations, n_rows, linear)
+    if isinstance(family, Categorical):
+        return Classes(family, observations, n_rows)
     if depends_on_differences(family, observations):
         return Differences(family, observations, n_rows)
     return General(family, observations, n_rows)

@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from setwise.distributions import Categorical, Family
+from setwise.distributions import Family
 from setwise.likelihood import evaluate
 from setwise.observations import Observations
 
-__all__ = ["General", "Point", "Term", "Together"]
+__all__ = ["General", "GeneralPoint", "Point", "Term", "Together"]
 
 SMALL = 8  # up to this set size whole blocks of the Hessian are computed
 PROBES = 16  # Hessian products spent on the diagonal of one set
@@ -50,6 +50,10 @@ class Point(ABC):
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
         """EᵀHE for the rows' leaves E of one output, or None where products are the cheaper way."""
         return None
+
+    def part(self) -> Point:
+        """A point with about the same Hessian, whose products cost less: that of some sets only."""
+        return self
 
 
 class Term(ABC):
@@ -99,6 +103,8 @@ class General(Term):
 
 
 class GeneralPoint(Point):
+    """A graph from the members to the gradient at them, to be differentiated again."""
+
     def __init__(self, term: General, raw: Tensor, shared: Tensor) -> None:
         self.term = term
         with torch.enable_grad():
@@ -175,8 +181,6 @@ class GeneralPoint(Point):
         return out.reshape(n_leaves, n_leaves)
 
     def curvature(self) -> Tensor:
-        if isinstance(self.term.family, Categorical):
-            return self._class_curvature()
         sets, position = self.term.sets, self.term.position
         if self.has_blocks:
             at = torch.from_numpy(position).unsqueeze(1)
@@ -200,13 +204,6 @@ class GeneralPoint(Point):
             ).unsqueeze(1)
             out = torch.where(torch.from_numpy(probed).unsqueeze(1), out, sets.repeat(mean))
         return self._rows(out)
-
-    def _class_curvature(self) -> Tensor:
-        """p(1 − p) − r(1 − r): variances before and after y, with r = p + ∂ log p(y)/∂ logit."""
-        weight = self.term.sets.repeat(torch.from_numpy(self.term.weight)).to(self.leaf)[:, None]
-        p = self.leaf.detach().softmax(-1)
-        change = -self.slopes[0].detach() / torch.where(weight > 0, weight, 1.0)
-        return self._rows(weight * change * (change + 2 * p - 1))
 
 
 def _add(parts: list[Tensor]) -> Tensor:
@@ -232,6 +229,11 @@ class Together(Point):
 
     def curvature(self) -> Tensor:
         return _add([p.curvature() for p in self.points])
+
+    def part(self) -> Point:
+        parts = [p.part() for p in self.points]
+        same = all(a is b for a, b in zip(parts, self.points, strict=True))
+        return self if same else Together(parts)
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
         total = torch.zeros(n_leaves, n_leaves, dtype=torch.float64)

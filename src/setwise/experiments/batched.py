@@ -186,11 +186,13 @@ class _Training:
         self.optimizer = torch.optim.AdamW(
             [p for p in model.parameters() if p.numel()],
             lr=self.rate,
-            weight_decay=0.0,  # in the step, since it may differ between networks
+            weight_decay=plan.decay if isinstance(plan.decay, float) else 0.0,
             fused=True,
             capturable=device.type == "cuda",
         )
-        self.decay = torch.tensor(plan.decay, device=device).expand(networks)
+        self.decay = None  # that of each network, where they differ, is done in the step
+        if not isinstance(plan.decay, float):
+            self.decay = torch.tensor(plan.decay, device=device)
         pays = model.compiled and networks >= COMPILED and device.type == "cuda"
         self.forward = torch.compile(model, dynamic=False) if pays else model
         self.step = _replayed(self._step, device)
@@ -222,9 +224,10 @@ class _Training:
         losses = self.loss(out.reshape(*rows.shape, -1), y, self.model.head)
         self.optimizer.zero_grad(set_to_none=True)
         losses.sum().backward()
-        with torch.no_grad():
-            for p in self.model.parameters():
-                p.mul_((1 - self.rate * self.decay).reshape(-1, *[1] * (p.ndim - 1)))
+        if self.decay is not None:
+            with torch.no_grad():
+                for p in self.model.parameters():
+                    p.mul_((1 - self.rate * self.decay).reshape(-1, *[1] * (p.ndim - 1)))
         self.optimizer.step()
         self.place += 1
         self.done += 1

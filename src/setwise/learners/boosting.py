@@ -7,6 +7,7 @@ sets has one line in the library's table, on which its derivatives add up.
 
 from __future__ import annotations
 
+import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Iterator
@@ -224,9 +225,9 @@ class _Run:
                 self.eval_raw = self.eval_raw + torch.from_numpy(self.forest.newest(self.eval_X))
             return True
         leaves = self.forest.leaves()
-        values = solve_leaves(self.point, leaves, unit * self.weights, self.penalty * unit)
-        if isinstance(self.objective.family, Categorical):
-            values = values.clamp(-FARTHEST, FARTHEST)
+        farthest = FARTHEST if isinstance(self.objective.family, Categorical) else math.inf
+        curvature, penalty = unit * self.weights, self.penalty * unit
+        values = solve_leaves(self.point, leaves, curvature, penalty, farthest)
         length = self.rate
         for _ in range(8):
             raw = self.raw + leaves.expand(length * values)

@@ -7,6 +7,8 @@ a bound on it far too short. One small Newton system over the leaves has the rig
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -47,40 +49,62 @@ def positive(curvature: Tensor) -> Tensor:
     return torch.maximum(size, torch.where(floor > 0, floor, 1.0))
 
 
-def solve_leaves(point: Point, leaves: Leaves, curvature: Tensor, penalty: Tensor) -> Tensor:
+def solve_leaves(
+    point: Point,
+    leaves: Leaves,
+    curvature: Tensor,
+    penalty: Tensor,
+    farthest: float = math.inf,
+) -> Tensor:
     """The leaf values that minimise the loss to second order, with penalty/2 · Σ value².
 
-    The penalty is one number per output, since outputs may be in very different units.
+    The penalty is one number per output, since outputs may be in very different units. No value is
+    larger than `farthest`; where the values so cut would lead uphill together, each leaf goes its
+    own way.
 
     Directions in which the loss is not convex are followed downhill, by the size of their
     curvature.
     """
     gradient = leaves.reduce(point.raw)
     counts = torch.tensor(leaves.counts)
-    penalty = penalty + 1e-6 * curvature.sum(0) / counts
+    penalty = (penalty + 1e-6 * curvature.sum(0) / counts).repeat_interleave(counts)
     one = len(leaves.counts) == 1
     hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if one else None
+    own = leaves.reduce(curvature)
     if hessian is None:
-        penalty = penalty.repeat_interleave(counts)
-        return _conjugate_gradients(point, leaves, gradient, leaves.reduce(curvature), penalty)
-    hessian.diagonal().add_(penalty)
+        step = _conjugate_gradients(point, leaves, gradient, own + penalty, penalty)
+    else:
+        hessian.diagonal().add_(penalty)
+        step = _directly(hessian, gradient, 1e-2 * float(own.sum()) / leaves.n)
+    step = step.clamp(-farthest, farthest)
+    if float(step @ gradient) < 0:
+        return step
+    return (-gradient / (own + penalty)).clamp(-farthest, farthest)
+
+
+def _directly(hessian: Tensor, gradient: Tensor, least: float) -> Tensor:
+    """−H⁻¹g, with the size of its eigenvalues, at least `least`, where H is not positive."""
     factor, failed = torch.linalg.cholesky_ex(hessian)
     if not failed:
         step: Tensor = torch.cholesky_solve(-gradient.unsqueeze(1), factor)
         return step.squeeze(1)
     values, vectors = torch.linalg.eigh(hessian)
-    values = values.abs().clamp_min(1e-2 * float(curvature.sum()) / leaves.n)
-    step = vectors @ ((vectors.T @ -gradient) / values)
+    step = vectors @ ((vectors.T @ -gradient) / values.abs().clamp_min(least))
     return step
 
 
 def _conjugate_gradients(
-    point: Point, leaves: Leaves, gradient: Tensor, diagonal: Tensor, penalty: Tensor
+    point: Point, leaves: Leaves, gradient: Tensor, scale: Tensor, penalty: Tensor
 ) -> Tensor:
-    """The same with products only, preconditioned by the diagonal (Steihaug)."""
+    """The same with products only, preconditioned by the diagonal `scale` (Steihaug).
+
+    Where a part of the sets stands for all, it tells what ties the rows to one another; their own
+    curvature is that of all sets, which a leaf of few rows needs.
+    """
+    part = point.part()
+    own = None if part is point else point.curvature() - part.curvature()
     x = torch.zeros_like(gradient)
     rest = -gradient
-    scale = diagonal + penalty
     z = rest / scale
     direction = z
     size = float(rest @ z)
@@ -89,8 +113,11 @@ def _conjugate_gradients(
     for _ in range(MAX_PRODUCTS):
         if size <= TOLERANCE * first:
             break
-        product = leaves.reduce(point.product(leaves.expand(direction), shared)[0])
-        product = product + penalty * direction
+        along = leaves.expand(direction)
+        product = part.product(along, shared)[0]
+        if own is not None:
+            product += own * along
+        product = leaves.reduce(product) + penalty * direction
         bend = float(direction @ product)
         if bend <= 1e-10 * float(direction @ (scale * direction)):
             return x if bool(x.any()) else direction  # downhill, with the diagonal's length

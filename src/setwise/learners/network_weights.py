@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.distributions import Distribution
 
+from setwise.classes import class_posterior
 from setwise.distributions import Categorical, Family, Normal, map_parameters
 from setwise.likelihood import evaluate
 from setwise.objective import Objective
@@ -69,29 +70,18 @@ def _general(
 
 
 def _classes(family: Categorical, o: Observations, raw: Tensor) -> tuple[Tensor, Tensor, float]:
-    """∂ log p(y)/∂ logit = P(class | y) − P(class), from the aggregate where it knows P(class | y).
+    """∂ log p(y)/∂ logit = P(class | y) − P(class).
 
-    Elsewhere the derivative in the normalised logits; their normalisation is done once per row,
-    and its derivative, a projection, by hand.
+    Logits are normalised once per row, and the derivative of that, a projection, is done by hand.
     """
     index = o.sets.tensor("indices", raw)
     rows: Any = family(raw)
-    leaf = rows.logits.index_select(0, index)
-    known = getattr(o.aggregate, "class_posterior", None)
-    found = None if known is None else known(leaf, o.sets, torch.as_tensor(o.y, device=raw.device))
-    if found is not None:
-        each, at_leaf = found
-        if o.weight is not None:
-            weight = torch.from_numpy(o.weight).to(raw)
-            each, at_leaf = each * weight, at_leaf * o.sets.repeat(weight).unsqueeze(1)
-        loss, at_leaf = -each.sum(), -at_leaf
-    else:
-        leaf.requires_grad_()
-        with torch.enable_grad():
-            loss = _loss(o, map_parameters(rows, lambda _: leaf), raw)
-        (at_leaf,) = torch.autograd.grad(loss, leaf)
-    slope = torch.zeros_like(raw).index_add_(0, index, at_leaf)
-    return loss.detach(), slope - rows.logits.exp() * slope.sum(1, keepdim=True), 0.0
+    each, after = class_posterior(o, map_parameters(rows, lambda x: x.index_select(0, index)))
+    if o.weight is not None:
+        weight = torch.from_numpy(o.weight).to(raw)
+        each, after = each * weight, after * o.sets.repeat(weight).unsqueeze(1)
+    slope = torch.zeros_like(raw).index_add_(0, index, -after)  # `alpha` would be slower
+    return -each.sum(), slope - rows.logits.exp() * slope.sum(1, keepdim=True), 0.0
 
 
 def _gaussian(

@@ -23,7 +23,7 @@ from setwise.terms import General, GeneralPoint, Point
 __all__ = ["Classes", "class_posterior"]
 
 CELLS = 1 << 17  # members times classes that are computed at a time
-PART = 1 << 15  # sets that tell well enough what ties rows to one another
+PART = 1 << 16  # sets that tell well enough what ties rows to one another
 
 
 def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:

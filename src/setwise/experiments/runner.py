@@ -96,7 +96,8 @@ class Results:
             if not self.history.exists():
                 _append(self.history, [[*cell, "step", "value"]])
             _append(self.history, [[*cell.values(), *point] for point in result.history])
-        figures = result.value, result.seconds, result.held_out
+        held_out = "" if result.held_out is None else f"{result.held_out:.6g}"
+        figures = f"{result.value:.6g}", f"{result.seconds:.2f}", held_out
         _append(self.path, [[*cell.values(), *figures, result.note]])
 
 

@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from setwise import page
 from setwise.datasets import info
@@ -173,7 +172,7 @@ def _table(folder: Folder, measured: Measured, drawings: bool) -> Part:
         blocks.append(Grid(["not measured"], [[line] for line in missing]))
     else:
         blocks.append("No cell is missing.")
-    blocks.append(_facts(measured))
+    blocks.append(_runs(measured))
     return f"{table.name}: {table.about}", blocks
 
 
@@ -245,18 +244,19 @@ def _grid(
     return Grid(columns, rows, f"**{method}**, from {seen(method)}{beside}")
 
 
-def _facts(measured: Measured) -> str:
+def _runs(measured: Measured) -> Block:
+    """The commands that made the figures, by machine and versions."""
     if not measured.facts:
         return f"No {measured.table.name}.json says which versions, machine and command were used."
-    return " ".join(map(_run, measured.facts))
-
-
-def _run(facts: dict[str, Any]) -> str:
-    facts = {k: v for k, v in facts.items() if v is not None}
-    command, machine = facts.pop("command", "?"), facts.pop("machine", "?")
-    device = f", {facts.pop('device')}" if "device" in facts else ""
-    versions = ", ".join(f"{name} {value}" for name, value in facts.items())
-    return f"Made by `{command}` on {machine}{device}; {versions}."
+    commands: dict[str, list[list[str | Cell]]] = {}
+    for run in measured.facts:
+        facts = {k: v for k, v in run.items() if v is not None}
+        command, machine = facts.pop("command", "?"), facts.pop("machine", "?")
+        device = f", {facts.pop('device')}" if "device" in facts else ""
+        versions = ", ".join(f"{name} {value}" for name, value in facts.items())
+        commands.setdefault(f"{machine}{device}; {versions}", []).append([f"`{command}`"])
+    made = [Grid(["command"], rows, f"On {where}.") for where, rows in commands.items()]
+    return Fold(f"{measured.table.name}: how it was run", list(made))
 
 
 def _making(folder: Folder) -> Part:

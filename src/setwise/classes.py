@@ -7,6 +7,7 @@ with the Hessian need one; where there are many sets, a part of them stands for 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import pairwise
 from typing import Any
@@ -67,6 +68,20 @@ class Classes(General):
         o.weight = self.weight[chosen] * (n / PART)
         return Classes(self.family, o, self.n_rows)
 
+    def in_chunks(self, raw: Tensor) -> Iterator[tuple[Observations, Any]]:
+        """The chunks, and the distributions of their members."""
+        rows = self.family(raw)
+        for o in self.chunks:
+            index = o.sets.tensor("indices", raw)
+            yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
+
+    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """log p(y) of each set; in chunks where it is not to be differentiated."""
+        if not len(self.sets) or (torch.is_grad_enabled() and raw.requires_grad):
+            return super().log_likelihood(raw, shared)
+        found = [evaluate(o.aggregate, d, o.sets, o.y) for o, d in self.in_chunks(raw)]
+        return torch.cat(found)
+
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         """Everything of first and second order at these parameters."""
         return _ClassesPoint(self, raw.detach(), shared)
@@ -78,10 +93,7 @@ class _ClassesPoint(Point):
     def __init__(self, term: Classes, raw: Tensor, shared: Tensor) -> None:
         self.term, self.place, self.shared = term, (raw, shared), torch.zeros_like(shared)
         self.value, self.raw, self.variances = 0.0, torch.zeros_like(raw), torch.zeros_like(raw)
-        rows = term.family(raw)
-        for o in term.chunks:
-            index = o.sets.tensor("indices", raw)
-            members: Any = map_parameters(rows, partial(torch.index_select, dim=0, index=index))
+        for o, members in term.in_chunks(raw):
             each, after = class_posterior(o, members)
             before = members.logits.exp()
             change = after - before * after.sum(1, keepdim=True)
@@ -92,6 +104,7 @@ class _ClassesPoint(Point):
                 each, weight = each * weight, o.sets.repeat(weight).unsqueeze(1)
                 change, variance = change * weight, variance * weight
             self.value -= float(each.sum())
+            index = o.sets.tensor("indices", raw)
             self.raw.index_add_(0, index, change)
             self.variances.index_add_(0, index, variance)
         self.raw.neg_()

@@ -6,6 +6,7 @@ import warnings
 from typing import Any
 
 import numpy as np
+import sklearn
 from numpy.typing import NDArray
 from sklearn.base import clone, is_classifier
 from sklearn.model_selection import KFold
@@ -21,6 +22,8 @@ Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 TREES = 30  # from this many on, nearly every row is left out by some tree
 TINY = 1e-3  # copies of a row with less of its weight than this are not fitted
+# whether forests draw rows by weight: else a tree may have only the unlikely copies of a row
+DRAWS_BY_WEIGHT = tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 9)
 
 
 class Trainer:
@@ -61,7 +64,9 @@ class Trainer:
         )
         if self.out_of_bag:
             self.estimator.set_params(oob_score=True)
-        self.weight_name = _weight_name(self.estimator)
+        bags = any(v is True and n.split("__")[-1] == "bootstrap" for n, v in params.items())
+        drawn = targets.classes and bags and not DRAWS_BY_WEIGHT
+        self.weight_name = None if drawn else _weight_name(self.estimator)
 
     def out_of_sample(self, X: Any, wanted: Floats) -> tuple[Floats, list[Any]]:
         """Predictions of each row by estimators not fitted to it, and these estimators."""

@@ -153,7 +153,7 @@ def test_what_full_supervision_tells(tmp_path):
     lines = ["abalone,mean_mle_lr,best,0,5.5,1,,\n", "abalone,supervised_lr,best,0,5,1,,\n"]
     lines += ["airfoil,mean_mle_lr,best,0,nan,1,,\n", "airfoil,supervised_lr,best,0,5,1,,\n"]
     (tmp_path / "uci.csv").write_text(HEAD + "".join(lines))
-    (tmp_path / "notes.toml").write_text('banana = "It is bent."\n')
+    (tmp_path / "notes.toml").write_text('banana = "It is bent."\nsusy = "Out of reach."\n')
     found = read(tmp_path)
     assert found.why("binary", "banana", "similarity_mle") == (
         "Full supervision of the model in these trials has 85.00 (paper 88.42), so set labels cost "
@@ -165,7 +165,9 @@ def test_what_full_supervision_tells(tmp_path):
     )
     assert found.why("binary", "banana", "triplet_mle") == "It is bent."
     assert not found.why("uci", "airfoil", "mean_mle_lr")  # nothing is told of what blew up
-    assert "Full supervision" in markdown(tmp_path)
+    page = markdown(tmp_path)
+    assert "Full supervision" in page
+    assert page.count("Out of reach.") == 2  # why there is no figure, once for each method
 
 
 def test_growth_and_blow_ups(tmp_path):

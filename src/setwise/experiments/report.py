@@ -229,6 +229,8 @@ def _grid(
             mark, tone = SIGNS[standing[setting]]
             row.append(Cell(f"{_signed(gain(ours, theirs, sign))} {mark}", tone=tone))
         reason = folder.reasons.get((dataset, method), "")
+        if not any((dataset, method, setting) in measured.values for setting in SETTINGS):
+            reason = reason or folder.reasons.get((dataset, ""), "")  # why there is no figure
         if explained and standing.get("best") == "behind":
             reason = folder.why(measured.table.name, dataset, method) or "no reason noted yet"
         reasons = reasons or bool(reason)

@@ -21,10 +21,11 @@ from small_learners import small_learners
 from torch import nn
 
 import setwise as sw
+from setwise.encoding import NotSaved
 from setwise.estimators import AggregateClassifier, AggregateRegressor
 from setwise.identifiability import Alignment
 from setwise.learners import LightGBM, Linear, Network
-from setwise.persistence import FIELDS, NAME, NotSaved, load, save
+from setwise.persistence import FIELDS, NAME, load, save
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 Z = X @ [1.0, -2.0, 0.5]

@@ -13,7 +13,8 @@ import torch
 from scipy import special, stats
 from torch import distributions as td
 
-from setwise.aggregates.total import Mean, Sum, noisy_total
+from setwise.aggregates.noisy import noisy_total
+from setwise.aggregates.total import Mean, Sum
 from setwise.distributions import LogisticDistribution, map_parameters
 from setwise.engines.lattice import _log_pmf, log_probability_of_class_sum
 from setwise.engines.normal_laplace import log_normal_laplace

@@ -13,10 +13,9 @@ model files of the boosting libraries, safetensors). `setwise.json` is an object
   found; `n_features_in`, `feature_names_in`, `history`: as the attributes of these names;
 * `files`: the sha256 of every other file.
 
-Arguments are JSON values as they are; other things are objects with a `kind`: tuples, dicts,
-arrays, paths, devices, families, learners and scikit-learn's estimators. What has no such form (a
-function, a torch module) is kept by its description only: the loaded model predicts all the same,
-and `fit` asks for it. Classes are looked up by name among those that are known, never imported.
+`setwise.encoding` says how arguments are written. What has no form in JSON (a function, a torch
+module) is kept by its description only: the loaded model predicts all the same, and `fit` asks for
+it.
 
 Digests find damage, not malice: whoever can write a folder can write its digests, and so give you
 a wrong model, but no code. (The boosting libraries read their model files with their own parsers.)
@@ -34,24 +33,21 @@ import os
 import re
 import shutil
 import uuid
-import warnings
-from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from setwise.distributions import Family, families
+from setwise.distributions import Family
+from setwise.encoding import arguments, decode, encode, known
 from setwise.identifiability import Alignment, Identifiability
-from setwise.learners import Learner, learners, models
+from setwise.learners import Learner, models
 
-__all__ = ["NotSaved", "load", "save"]
+__all__ = ["Saveable", "load", "save"]
 
 FORMAT = 1
 NAME = "setwise.json"
@@ -74,16 +70,6 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }
 
 
-@dataclass(frozen=True, repr=False)
-class NotSaved:
-    """In a loaded estimator: an argument that a file cannot hold, such as a function."""
-
-    what: str
-
-    def __repr__(self) -> str:
-        return f"<not saved, give it again: {self.what}>"
-
-
 # ---- writing
 
 
@@ -94,10 +80,10 @@ def save(est: Any, folder: str | Path) -> None:
     at the very end and in one step.
     """
     folder = Path(folder)
-    known = _estimators()
-    if type(est).__name__ not in known:
+    classes = _estimators()
+    if type(est).__name__ not in classes:
         raise TypeError(
-            f"save is for {' and '.join(sorted(known))}, got {type(est).__name__}: of a Pipeline "
+            f"save is for {' and '.join(sorted(classes))}, got {type(est).__name__}: of a Pipeline "
             f"save the last step, or keep the whole with joblib"
         )
     if not hasattr(est, "model_"):
@@ -145,11 +131,11 @@ def _check_target(folder: Path) -> None:
 
 
 def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
-    params = _arguments(est)
+    params = arguments(est)
     if hasattr(est, "classes_"):  # predictions name them, so they must be kept
         labels = params["n_classes"]
         is_kept = not isinstance(labels, dict) or labels["kind"] != "unsaved"
-        params["n_classes"] = labels if is_kept else _encode(est.classes_)
+        params["n_classes"] = labels if is_kept else encode(est.classes_)
     alignment = est.alignment_
     names = getattr(est, "feature_names_in_", None)
     return {
@@ -158,8 +144,8 @@ def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) 
         "setwise": version("setwise"),
         "estimator": type(est).__name__,
         "params": params,
-        "family": _encode(est.family_),
-        "learner": _encode(est.learner_),
+        "family": encode(est.family_),
+        "learner": encode(est.learner_),
         "model": {"class": type(est.model_).__name__, "folder": own, "facts": facts},
         "shared": est.shared_.tolist(),
         "identifiability": est.identifiability_.facts(),
@@ -192,47 +178,6 @@ def _files(folder: Path) -> list[Path]:
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def _arguments(thing: Any) -> dict[str, Any]:
-    """The constructor's arguments of an estimator or learner; what has no form is described."""
-    out = {}
-    for name, value in thing.get_params(deep=False).items():
-        try:
-            out[name] = _encode(value)
-        except TypeError:
-            what = value.what if isinstance(value, NotSaved) else repr(value)[:200]
-            out[name] = {"kind": "unsaved", "what": what}
-    return out
-
-
-def _encode(value: Any) -> Any:
-    """A value in the form that the format has for it; TypeError where it has none."""
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.generic):
-        return _encode(value.item())
-    if isinstance(value, list):
-        return [_encode(v) for v in value]
-    if isinstance(value, tuple):
-        return {"kind": "tuple", "items": [_encode(v) for v in value]}
-    if isinstance(value, dict):
-        return {"kind": "dict", "items": [[_encode(k), _encode(v)] for k, v in value.items()]}
-    if isinstance(value, np.ndarray) and value.dtype.kind in "biufUO":
-        items = [_encode(v) for v in value.ravel().tolist()]
-        kind = {"kind": "array", "dtype": value.dtype.str, "shape": list(value.shape)}
-        return {**kind, "items": items}
-    if isinstance(value, Path | torch.device):
-        return {"kind": "path" if isinstance(value, Path) else "device", "value": str(value)}
-    if isinstance(value, Family):
-        names = inspect.signature(type(value)).parameters
-        params = {name: _encode(getattr(value, name)) for name in names}
-        return {"kind": "family", "class": type(value).__name__, "params": params}
-    if isinstance(value, Learner):
-        return {"kind": "learner", "class": type(value).__name__, "params": _arguments(value)}
-    if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
-        return {"kind": "sklearn", "class": type(value).__name__, "params": _arguments(value)}
-    raise TypeError(f"{value!r} cannot be saved without pickle: it is no plain value"[:500])
 
 
 # ---- reading
@@ -311,9 +256,9 @@ def _check_files(folder: Path, files: dict[str, Any]) -> None:
 
 
 def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
-    cls = _known(body["estimator"], _estimators(), "estimator")
-    est = cls(**{name: _decode(value, module) for name, value in body["params"].items()})
-    est.family_, est.learner_ = _decode(body["family"], module), _decode(body["learner"], module)
+    cls = known(body["estimator"], _estimators(), "estimator")
+    est = cls(**{name: decode(value, module) for name, value in body["params"].items()})
+    est.family_, est.learner_ = decode(body["family"], module), decode(body["learner"], module)
     if not isinstance(est.family_, Family) or not isinstance(est.learner_, Learner):
         raise ValueError("'family' or 'learner' is something else")
     shared = [float(x) for x in body["shared"]]
@@ -321,7 +266,7 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
         raise ValueError(f"{est.family_!r} has {len(est.family_.shared)} shared parameters")
     est.shared_ = torch.tensor(shared, dtype=torch.float64)
     facts = body["model"]
-    model = _known(facts["class"], models(), "model")
+    model = known(facts["class"], models(), "model")
     own = facts["folder"]
     if not OURS.fullmatch(own):
         raise ValueError(f"{own!r} is no folder of a model")
@@ -341,45 +286,6 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
     return est
 
 
-def _decode(value: Any, module: Any) -> Any:
-    """The inverse of `_encode`; `module` takes the place of a module that was not saved."""
-    if isinstance(value, list):
-        return [_decode(v, module) for v in value]
-    if not isinstance(value, dict):
-        return value
-    kind = value["kind"]
-    if kind == "unsaved":
-        return NotSaved(str(value["what"]))
-    if kind == "tuple":
-        return tuple(_decode(value["items"], module))
-    if kind == "dict":
-        return {_decode(k, module): _decode(v, module) for k, v in value["items"]}
-    if kind == "array":
-        items = _decode(value["items"], module)
-        array = np.empty(len(items), dtype=np.dtype(value["dtype"]))
-        array[:] = items
-        return array.reshape(value["shape"])
-    if kind in ("path", "device"):
-        return (Path if kind == "path" else torch.device)(value["value"])
-    if kind not in REGISTRIES:
-        raise ValueError(f"{kind!r} is no kind of value")
-    classes = {cls.__name__: cls for cls in REGISTRIES[kind]().values()}
-    cls = _known(value["class"], classes, kind)
-    params = {name: _decode(v, module) for name, v in value["params"].items()}
-    if module is not None and isinstance(params.get("module"), NotSaved):
-        params["module"] = module
-    return cls(**params)
-
-
-def _known(name: Any, known: dict[str, Any], what: str) -> Any:
-    if not isinstance(name, str) or name not in known:
-        raise ValueError(
-            f"{name!r} is not a known {what}; known are {', '.join(sorted(known))}. If it is your "
-            f"own, import its module before loading"
-        )
-    return known[name]
-
-
 def _estimators() -> dict[str, type[Any]]:
     """The estimators and what is derived from them, by name."""
     found: dict[str, type[Any]] = {}
@@ -390,19 +296,3 @@ def _estimators() -> dict[str, type[Any]]:
         if not cls.__name__.startswith("_"):
             found[cls.__name__] = cls
     return found
-
-
-def _sklearn_classes() -> dict[str, type[Any]]:
-    """Every estimator of scikit-learn, by name."""
-    from sklearn.utils import all_estimators
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of modules that only this listing imports
-        return dict(all_estimators())
-
-
-REGISTRIES: dict[str, Callable[[], Any]] = {
-    "family": families,
-    "learner": learners,
-    "sklearn": _sklearn_classes,
-}

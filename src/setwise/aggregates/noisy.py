@@ -11,16 +11,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Categorical, Distribution, Laplace, Normal
+from torch.distributions import Categorical, Cauchy, Distribution, Laplace, Normal, StudentT
 
 from setwise.aggregates.counts import Counts, Proportions, noisy_counts
 from setwise.aggregates.direct import Direct
-from setwise.aggregates.total import Mean, Sum, noisy_total
-from setwise.distributions import Discrete
-from setwise.likelihood import Aggregate, evaluate, likelihood, real_values
+from setwise.aggregates.total import Mean, Sum, WeightedTotal, as_count, member_weights
+from setwise.distributions import Discrete, double, log_density
+from setwise.engines.cumulant import log_density_of_sum
+from setwise.engines.heavy import log_density_of_heavy_sum
+from setwise.engines.lattice import log_noisy_lattice
+from setwise.engines.normal_laplace import log_normal_laplace
+from setwise.likelihood import Aggregate, by_size, evaluate, likelihood, real_values
 from setwise.sets import Sets
 
-__all__ = ["Noisy"]
+__all__ = ["Noisy", "noisy_total"]
 
 
 @dataclass(frozen=True)
@@ -145,3 +149,54 @@ def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) 
     mixed = a + (keep - a) * clean.exp()
     pure = a == 0
     return torch.where(pure, clean + keep.log(), torch.where(pure, 1.0, mixed).log())
+
+
+def noisy_total(
+    aggregate: WeightedTotal,
+    distribution: Distribution,
+    sets: Sets,
+    y: Tensor,
+    noise: Normal | Laplace,
+) -> Tensor:
+    """log density of y = aggregate + noise, for every family, in the dtype of y.
+
+    `aggregate` is a `Sum` or a `Mean`, `distribution` is batched over the members of the flat
+    `sets` (ragged or not), y is a real number per set, and `noise` has location 0 and one positive
+    scale: that of the noise added to the sum or to the mean.
+    """
+    if isinstance(distribution, Discrete):
+        as_count(aggregate, sets, torch.zeros_like(y))  # refuses unequal weights
+
+    def rule(aggregate: WeightedTotal, d: Any, sets: Sets, y: Tensor) -> Tensor:
+        law = type(noise)(noise.loc.to(y.device).double(), noise.scale.to(y.device).double())
+        return _noisy_sum(aggregate, d, sets, y.double(), law).to(y.dtype)
+
+    return by_size(rule)(aggregate, distribution, sets, y)
+
+
+def _noisy_sum(
+    aggregate: WeightedTotal, d: Any, sets: Sets, y: Tensor, noise: Normal | Laplace
+) -> Tensor:
+    d = double(d)
+    raw = None if isinstance(d, Discrete) else member_weights(sets, y)
+    jacobian, weights = 0.0, None
+    if raw is not None:
+        weights = sets.dense(raw)
+        weights = weights if isinstance(aggregate, Sum) else weights / weights.sum(1, keepdim=True)
+    elif isinstance(aggregate, Mean):  # a mean with noise is a sum with K times the noise
+        assert sets.size is not None
+        y, jacobian = y * sets.size, math.log(sets.size)
+        noise = type(noise)(noise.loc, noise.scale * sets.size)
+    if isinstance(d, Discrete):
+        lattice: Any = d
+        return log_noisy_lattice(lattice, sets, y, noise) + jacobian
+    if isinstance(d, Normal):
+        w = 1.0 if weights is None else weights
+        loc, variance = (sets.dense(d.loc) * w).sum(1), (sets.dense(d.scale) * w).square().sum(1)
+        if isinstance(noise, Laplace):
+            return log_normal_laplace(y - loc, variance.sqrt(), noise.scale.to(y)) + jacobian
+        deviation = (variance + noise.scale.to(y).square()).sqrt()
+        return log_density(Normal(loc, deviation, validate_args=False), y) + jacobian
+    heavy = isinstance(d, StudentT | Cauchy)
+    engine = log_density_of_heavy_sum if heavy else log_density_of_sum
+    return engine(d, weights, sets, y, noise) + jacobian

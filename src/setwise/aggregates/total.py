@@ -18,22 +18,20 @@ from torch.distributions import (
     Distribution,
     Exponential,
     Gamma,
-    Laplace,
     NegativeBinomial,
     Normal,
     Poisson,
     StudentT,
 )
 
-from setwise.distributions import Continuous, Discrete, double, family_of, log_density
+from setwise.distributions import Continuous, double, family_of, log_density
 from setwise.engines.cumulant import log_density_of_sum
 from setwise.engines.heavy import log_density_of_heavy_sum
-from setwise.engines.lattice import log_noisy_lattice, log_probability_of_class_sum
-from setwise.engines.normal_laplace import log_normal_laplace
+from setwise.engines.lattice import log_probability_of_class_sum
 from setwise.likelihood import Aggregate, by_size, likelihood
 from setwise.sets import Sets
 
-__all__ = ["Mean", "Sum", "WeightedTotal", "noisy_total"]
+__all__ = ["Mean", "Sum", "WeightedTotal", "as_count", "member_weights"]
 
 
 @dataclass(frozen=True)
@@ -133,7 +131,8 @@ def _weight_sums(sets: Sets, of: Any, aggregate: Aggregate) -> NDArray[np.float6
 # ---- what the rules share
 
 
-def _weights(sets: Sets, like: Tensor) -> Tensor | None:
+def member_weights(sets: Sets, like: Tensor) -> Tensor | None:
+    """The weights of the members in the dtype of `like`; None where the sets have none."""
     return None if sets.weights is None else sets.tensor("weights", like)
 
 
@@ -146,7 +145,7 @@ def _as_sum(aggregate: WeightedTotal, sets: Sets, y: Tensor) -> tuple[Tensor, Te
     return y * by, by.abs().log()
 
 
-def _as_count(aggregate: WeightedTotal, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
+def as_count(aggregate: WeightedTotal, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
     """The observed sum of whole numbers (0 where impossible), and whether it is possible."""
     weights = sets.weights
     if weights is not None:
@@ -178,7 +177,7 @@ def _shared(value: Tensor, sets: Sets) -> Tensor | None:
 
 def _shared_weight(sets: Sets, like: Tensor) -> Tensor | float | None:
     """The one positive weight that all members of a set have, by set; None where there is none."""
-    weights = _weights(sets, like)
+    weights = member_weights(sets, like)
     if weights is None:
         return 1.0
     one = _shared(weights, sets)
@@ -199,7 +198,7 @@ def _normal(aggregate: WeightedTotal, distribution: Normal, sets: Sets, y: Tenso
 
 def _normal_sum(d: Normal, sets: Sets) -> tuple[Tensor, Tensor]:
     """Mean and variance of the weighted sum."""
-    weights = _weights(sets, d.loc)
+    weights = member_weights(sets, d.loc)
     if weights is not None:
         return sets.sum(d.loc * weights), sets.sum((d.scale * weights).square())
     if d.scale.stride(0) == 0:
@@ -215,7 +214,7 @@ def _cauchy(aggregate: WeightedTotal, distribution: Cauchy, sets: Sets, y: Tenso
 
 
 def _cauchy_sum(d: Cauchy, sets: Sets) -> Cauchy:
-    weights = _weights(sets, d.loc)
+    weights = member_weights(sets, d.loc)
     loc = d.loc if weights is None else d.loc * weights
     width = d.scale if weights is None else d.scale * weights.abs()
     return Cauchy(sets.sum(loc), sets.sum(width), validate_args=False)
@@ -224,7 +223,7 @@ def _cauchy_sum(d: Cauchy, sets: Sets) -> Cauchy:
 @likelihood(WeightedTotal, Poisson)
 def _poisson(aggregate: WeightedTotal, distribution: Poisson, sets: Sets, y: Tensor) -> Tensor:
     """Closed form: Poisson again, the rates added."""
-    count, possible = _as_count(aggregate, sets, y)
+    count, possible = as_count(aggregate, sets, y)
     d = Poisson(sets.sum(distribution.rate), validate_args=False)
     return torch.where(possible, log_density(d, count.to(y.dtype)), -math.inf)
 
@@ -282,7 +281,7 @@ def _student(aggregate: WeightedTotal, distribution: StudentT, sets: Sets, y: Te
 @by_size
 def _inverted(aggregate: WeightedTotal, d: Distribution, sets: Sets, total: Tensor) -> Tensor:
     """log density of Σ wₖZₖ at `total`."""
-    weights = _weights(sets, total)
+    weights = member_weights(sets, total)
     if sets.size == 1:
         if weights is None:
             return log_density(d, total).double()
@@ -309,7 +308,7 @@ def _negative_binomial(
     aggregate: WeightedTotal, distribution: NegativeBinomial, sets: Sets, y: Tensor
 ) -> Tensor:
     """Closed form for one success probability, else a saddle-point contour."""
-    count, possible = _as_count(aggregate, sets, y)
+    count, possible = as_count(aggregate, sets, y)
     logits = _shared(distribution.logits, sets)
     if logits is not None:
         d = NegativeBinomial(sets.sum(distribution.total_count), logits=logits, validate_args=False)
@@ -334,7 +333,7 @@ def _categorical(
     aggregate: WeightedTotal, distribution: Categorical, sets: Sets, y: Tensor
 ) -> Tensor:
     """Coefficient of the product of the members' polynomials, by a tilted Fourier sum."""
-    count, possible = _as_count(aggregate, sets, y)
+    count, possible = as_count(aggregate, sets, y)
     out = _classes(aggregate, distribution, sets, count).to(y.dtype)
     return torch.where(possible, out, -math.inf)
 
@@ -350,57 +349,3 @@ def _classes(aggregate: WeightedTotal, d: Categorical, sets: Sets, count: Tensor
     else:
         out = log_probability_of_class_sum(logits.double(), count)
     return torch.where(inside, out, -math.inf)
-
-
-# ---- seen through noise
-
-
-def noisy_total(
-    aggregate: WeightedTotal,
-    distribution: Distribution,
-    sets: Sets,
-    y: Tensor,
-    noise: Normal | Laplace,
-) -> Tensor:
-    """log density of y = aggregate + noise, for every family, in the dtype of y.
-
-    `aggregate` is a `Sum` or a `Mean`, `distribution` is batched over the members of the flat
-    `sets` (ragged or not), y is a real number per set, and `noise` has location 0 and one positive
-    scale: that of the noise added to the sum or to the mean.
-    """
-    if isinstance(distribution, Discrete):
-        _as_count(aggregate, sets, torch.zeros_like(y))  # refuses unequal weights
-
-    def rule(aggregate: WeightedTotal, d: Any, sets: Sets, y: Tensor) -> Tensor:
-        law = type(noise)(noise.loc.to(y.device).double(), noise.scale.to(y.device).double())
-        return _noisy(aggregate, d, sets, y.double(), law).to(y.dtype)
-
-    return by_size(rule)(aggregate, distribution, sets, y)
-
-
-def _noisy(
-    aggregate: WeightedTotal, d: Any, sets: Sets, y: Tensor, noise: Normal | Laplace
-) -> Tensor:
-    d = double(d)
-    raw = None if isinstance(d, Discrete) else _weights(sets, y)
-    jacobian, weights = 0.0, None
-    if raw is not None:
-        weights = sets.dense(raw)
-        weights = weights if isinstance(aggregate, Sum) else weights / weights.sum(1, keepdim=True)
-    elif isinstance(aggregate, Mean):  # a mean with noise is a sum with K times the noise
-        assert sets.size is not None
-        y, jacobian = y * sets.size, math.log(sets.size)
-        noise = type(noise)(noise.loc, noise.scale * sets.size)
-    if isinstance(d, Discrete):
-        lattice: Any = d
-        return log_noisy_lattice(lattice, sets, y, noise) + jacobian
-    if isinstance(d, Normal):
-        w = 1.0 if weights is None else weights
-        loc, variance = (sets.dense(d.loc) * w).sum(1), (sets.dense(d.scale) * w).square().sum(1)
-        if isinstance(noise, Laplace):
-            return log_normal_laplace(y - loc, variance.sqrt(), noise.scale.to(y)) + jacobian
-        deviation = (variance + noise.scale.to(y).square()).sqrt()
-        return log_density(Normal(loc, deviation, validate_args=False), y) + jacobian
-    heavy = isinstance(d, StudentT | Cauchy)
-    engine = log_density_of_heavy_sum if heavy else log_density_of_sum
-    return engine(d, weights, sets, y, noise) + jacobian

@@ -1,0 +1,132 @@
+"""Arguments of estimators and learners as JSON values, and back: no pickle, no code.
+
+JSON values stay as they are; other things are objects with a `kind`: tuples, dicts, arrays, paths,
+devices, families, learners and scikit-learn's estimators. What has no such form (a function, a
+torch module) is kept by its description only. Classes are looked up by name among those that are
+known, never imported.
+"""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator
+
+from setwise.distributions import Family, families
+from setwise.learners import Learner, learners
+
+__all__ = ["NotSaved", "arguments", "decode", "encode", "known"]
+
+
+@dataclass(frozen=True, repr=False)
+class NotSaved:
+    """In a loaded estimator: an argument that a file cannot hold, such as a function."""
+
+    what: str
+
+    def __repr__(self) -> str:
+        return f"<not saved, give it again: {self.what}>"
+
+
+def arguments(thing: Any) -> dict[str, Any]:
+    """The constructor's arguments of an estimator or learner; what has no form is described."""
+    out = {}
+    for name, value in thing.get_params(deep=False).items():
+        try:
+            out[name] = encode(value)
+        except TypeError:
+            what = value.what if isinstance(value, NotSaved) else repr(value)[:200]
+            out[name] = {"kind": "unsaved", "what": what}
+    return out
+
+
+def encode(value: Any) -> Any:
+    """A value in the form that the format has for it; TypeError where it has none."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return encode(value.item())
+    if isinstance(value, list):
+        return [encode(v) for v in value]
+    if isinstance(value, tuple):
+        return {"kind": "tuple", "items": [encode(v) for v in value]}
+    if isinstance(value, dict):
+        return {"kind": "dict", "items": [[encode(k), encode(v)] for k, v in value.items()]}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufUO":
+        items = [encode(v) for v in value.ravel().tolist()]
+        kind = {"kind": "array", "dtype": value.dtype.str, "shape": list(value.shape)}
+        return {**kind, "items": items}
+    if isinstance(value, Path | torch.device):
+        return {"kind": "path" if isinstance(value, Path) else "device", "value": str(value)}
+    if isinstance(value, Family):
+        names = inspect.signature(type(value)).parameters
+        params = {name: encode(getattr(value, name)) for name in names}
+        return {"kind": "family", "class": type(value).__name__, "params": params}
+    if isinstance(value, Learner):
+        return {"kind": "learner", "class": type(value).__name__, "params": arguments(value)}
+    if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
+        return {"kind": "sklearn", "class": type(value).__name__, "params": arguments(value)}
+    raise TypeError(f"{value!r} cannot be saved without pickle: it is no plain value"[:500])
+
+
+def decode(value: Any, module: Any) -> Any:
+    """The inverse of `encode`; `module` takes the place of a module that was not saved."""
+    if isinstance(value, list):
+        return [decode(v, module) for v in value]
+    if not isinstance(value, dict):
+        return value
+    kind = value["kind"]
+    if kind == "unsaved":
+        return NotSaved(str(value["what"]))
+    if kind == "tuple":
+        return tuple(decode(value["items"], module))
+    if kind == "dict":
+        return {decode(k, module): decode(v, module) for k, v in value["items"]}
+    if kind == "array":
+        items = decode(value["items"], module)
+        array = np.empty(len(items), dtype=np.dtype(value["dtype"]))
+        array[:] = items
+        return array.reshape(value["shape"])
+    if kind in ("path", "device"):
+        return (Path if kind == "path" else torch.device)(value["value"])
+    if kind not in REGISTRIES:
+        raise ValueError(f"{kind!r} is no kind of value")
+    classes = {cls.__name__: cls for cls in REGISTRIES[kind]().values()}
+    cls = known(value["class"], classes, kind)
+    params = {name: decode(v, module) for name, v in value["params"].items()}
+    if module is not None and isinstance(params.get("module"), NotSaved):
+        params["module"] = module
+    return cls(**params)
+
+
+def known(name: Any, classes: dict[str, Any], what: str) -> Any:
+    """The class of this name; ValueError where it is none of these."""
+    if not isinstance(name, str) or name not in classes:
+        raise ValueError(
+            f"{name!r} is not a known {what}; known are {', '.join(sorted(classes))}. If it is "
+            "your own, import its module before loading"
+        )
+    return classes[name]
+
+
+def _sklearn_classes() -> dict[str, type[Any]]:
+    """Every estimator of scikit-learn, by name."""
+    from sklearn.utils import all_estimators
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of modules that only this listing imports
+        return dict(all_estimators())
+
+
+REGISTRIES: dict[str, Callable[[], Any]] = {
+    "family": families,
+    "learner": learners,
+    "sklearn": _sklearn_classes,
+}

@@ -325,10 +325,7 @@ def test_given_scale_is_kept():
     assert EM(LinearRegression(), max_iter=2).fit(task).shared.tolist() == [0.0]
 
 
-@pytest.mark.parametrize("by_weight", [True, False])
-def test_classes_that_are_never_seen(by_weight, monkeypatch):
-    if not by_weight:  # as with scikit-learn before 1.9, whose forests draw any copy of a row
-        monkeypatch.setattr("setwise.learners.em_trainer.DRAWS_BY_WEIGHT", False)
+def test_classes_that_are_never_seen():
     probs = predict(
         GaussianNB().fit([[0.0], [0.1], [5.0], [5.1]], [0, 0, 2, 2]), [[0.0], [5.0]], n_classes=4
     )
@@ -340,6 +337,24 @@ def test_classes_that_are_never_seen(by_weight, monkeypatch):
     raw = model.raw(X)
     assert np.isfinite(raw).all()
     assert np.exp(raw[:, 3]).max() < 0.05
+
+
+@pytest.mark.parametrize("by_weight", [True, False])
+def test_forests_that_draw_any_copy_of_a_row_get_rows_drawn_by_weight(by_weight, monkeypatch):
+    """So do those of scikit-learn before 1.9."""
+    monkeypatch.setattr("setwise.learners.em_trainer.DRAWS_BY_WEIGHT", by_weight)
+    given = []
+
+    class Forest(RandomForestClassifier):
+        def fit(self, X, y, sample_weight=None):
+            given.append(sample_weight)
+            return super().fit(X, y, sample_weight)
+
+    X, z, _ = classes()
+    o = sw.Counts(n_classes=4).observe(z, sw.Sets.random(300, 100, 3, seed=0))
+    EM(Forest(10), max_iter=2).fit(task_of(X, sw.Categorical(4), o))
+    assert given
+    assert all((weight is not None) == by_weight for weight in given)
 
 
 def test_tables_of_every_kind():

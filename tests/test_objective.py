@@ -121,13 +121,16 @@ def classes_seen(aggregate, n_sets, n=40):
 
 @pytest.mark.parametrize("aggregate", CLASS_AGGREGATES, ids=repr)
 def test_posteriors_of_classes_are_the_general_derivatives(monkeypatch, aggregate):
-    """In chunks or in one piece, with weights: value, gradient and diagonal of the Hessian."""
+    """In chunks or in one piece, with weights: values, gradient and diagonal of the Hessian."""
     o, raw = classes_seen(aggregate, 50)
     none = raw.new_zeros(0)
-    general = General(sw.Categorical(4), o, len(raw)).at(raw, none)
+    whole = General(sw.Categorical(4), o, len(raw))
+    general = whole.at(raw, none)
     for cells in (1, 64, 1 << 20):
         monkeypatch.setattr(classes, "CELLS", cells)
         point = Objective(sw.Categorical(4), [o], len(raw)).at(raw)
+        term = classes.Classes(sw.Categorical(4), o, len(raw))
+        torch.testing.assert_close(term.log_likelihood(raw, none), whole.log_likelihood(raw, none))
         assert point.value == pytest.approx(general.value)
         torch.testing.assert_close(point.raw, general.raw)
         torch.testing.assert_close(point.curvature(), general.curvature())

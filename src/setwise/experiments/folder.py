@@ -2,8 +2,8 @@
 
 `TABLE.csv` has one line per trial, `TABLE.json` beside it the versions, the machine and the
 command, `TABLE-history.csv`, where there is one, a line per step of a trial. `notes.toml` may give
-reasons beyond what full supervision tells: `"DATASET/METHOD" = "text"`, or `DATASET = "text"` for
-each method. Nothing is written.
+reasons beyond what full supervision tells, or why there is no figure: `"DATASET/METHOD" = "text"`,
+or `DATASET = "text"` for each method. Nothing is written.
 """
 
 from __future__ import annotations

@@ -17,6 +17,7 @@ from setwise.learners.boosting import _Run
 from setwise.learners.leaves import Leaves, solve_leaves
 from setwise.learners.lightgbm import LightGBM, _nearest
 from setwise.learners.network import DOUBT
+from setwise.spread import judge
 
 ONE = {"num_threads": 1}
 
@@ -123,11 +124,18 @@ def test_early_stopping_keeps_the_best_round(coupled):
     X_eval, _, means_eval = friedman(n=600, n_sets=600, seed=1)
     held_out = make_task(X_eval, means_eval)
     task = make_task(X, means, eval=(X_eval, held_out.objective))
-    fitted = LightGBM(n_estimators=300, early_stopping_rounds=10, coupled=coupled, **ONE).fit(task)
+    fitted = LightGBM(
+        n_estimators=300, learning_rate=0.7, early_stopping_rounds=10, coupled=coupled, **ONE
+    ).fit(task)
     valid = [entry["valid"] for entry in task.progress.history]
     assert len(valid) < 300
+    assert len(valid) == np.argmax(valid) + 11
     raw = torch.from_numpy(fitted.model.raw(X_eval))
-    assert held_out.objective.score(raw, fitted.shared) == pytest.approx(max(valid), rel=1e-9)
+    found = judge(held_out.objective, raw, fitted.shared, task.intercept)
+    kept = np.flatnonzero(np.isclose(valid, found.score, rtol=0, atol=2e-6))
+    assert len(kept) > 0  # the last round that is not worse than the best by more than chance
+    assert kept[-1] >= np.argmax(valid)
+    assert found.score > max(valid) - found.sets.std() * np.sqrt(len(found.sets))
 
 
 def test_rows_in_no_set_do_not_matter():

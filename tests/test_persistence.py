@@ -272,9 +272,10 @@ def rewrite(folder, change):
 
 BAD = {
     "a newer format": (
-        lambda b: b.update(format=2, setwise="9.0"),
-        r"format 2.*setwise 9\.0.*update",
+        lambda b: b.update(format=3, setwise="9.0"),
+        r"format 3.*setwise 9\.0.*update",
     ),
+    "an older format": (lambda b: b.update(format=1), "format 1.*fit and save the model again"),
     "no format": (lambda b: b.pop("format"), "no format version"),
     "a list": (lambda b: [b], "no format version"),
     "an unknown estimator": (lambda b: b.update(estimator="Popen"), "'Popen' is not a known"),

@@ -47,5 +47,5 @@ def test_descent_learns_a_line_from_means():
     X = rng.normal(size=(2000, 2))
     z = X @ [1.0, 2.0] + 0.5
     means = sw.Mean().observe(z, sw.Sets.random(2000, 4000, 4, seed=1))
-    weight, bias = _sgd(X, means, sw.Normal(), 0)
+    weight, bias = _sgd(X, means, sw.Normal(), 0, 1.0)
     np.testing.assert_allclose([*weight, bias], [1.0, 2.0, 0.5], atol=1e-6)

@@ -32,10 +32,9 @@ from setwise.observations import Observations
 from setwise.persistence import Saveable
 from setwise.posterior import Posterior, posterior
 from setwise.sets import Sets
+from setwise.spread import Intercept, judge
 
 __all__ = ["AggregateClassifier", "AggregateRegressor"]
-
-ENOUGH = 10  # held-out sets from which on they set a shared scale
 
 
 class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
@@ -50,6 +49,8 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     learner_: Learner
     model_: Model
     shared_: Tensor
+    spread_: Tensor
+    intercept_: Intercept
     identifiability_: Identifiability
     alignment_: Alignment | None
     history_: list[dict[str, Any]]
@@ -71,8 +72,8 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
         `observations` is one `Observations` or a list of several kinds, which add up. `eval` is a
         pair (X, observations) that is held out: learners that take many steps stop where its
-        likelihood is best, and a shared scale is then set by the held-out sets, since residuals of
-        what was learned from are too small.
+        likelihood is best, whatever the scale of the targets around the predictions; that scale is
+        then set by the held-out sets, since residuals of what was learned from are too small.
         """
         family, learner = self._family(), resolve_learner(self.learner)
         X = as_table(X)
@@ -105,8 +106,12 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
             )
         self.family_, self.learner_, self.identifiability_ = family, learner, identifiability
         self.model_, self.shared_ = fitted.model, fitted.shared.detach().double().cpu()
-        if held_out is not None and learner.stops and len(self.shared_):
-            self.shared_ = self._held_out_shared(*held_out)
+        self.intercept_ = task.intercept
+        self.spread_ = torch.zeros(family.n_spread, dtype=torch.float64)
+        if held_out is not None and learner.stops:
+            rows = self._raw(held_out[0])
+            self.spread_ = judge(held_out[1], rows, self.shared_, self.intercept_).change
+            self.shared_ = family.respread(rows, self.shared_, self.spread_)[1]
         self.alignment_ = None
         self.history_ = progress.history
         self.n_features_in_ = n_features(X)
@@ -119,14 +124,6 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
     def _restarts(self, identifiability: Identifiability) -> int:
         return 1
-
-    def _held_out_shared(self, X: Any, objective: Objective) -> Tensor:
-        """The shared parameters that suit held-out sets best, where these can tell them."""
-        tells = identify(self.family_, objective.observations).scale
-        if not (self.identifiability_.scale and tells and objective.n_sets >= ENOUGH):
-            return self.shared_
-        raw = torch.from_numpy(np.ascontiguousarray(self.model_.raw(X)))
-        return objective.fit_shared(raw, self.shared_)
 
     def _objective(self, family: Family, X: Any, observations: Any, what: str) -> Objective:
         listed = [observations] if isinstance(observations, Observations) else observations
@@ -170,7 +167,12 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
             )
         X = as_table(X)
         self._check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
-        return torch.from_numpy(np.ascontiguousarray(self.model_.raw(X))), self.shared_
+        raw, _ = self.family_.respread(self._raw(X), self.shared_, self.spread_)
+        return raw, self.shared_
+
+    def _raw(self, X: Any) -> Tensor:
+        """Raw parameters as the model was trained to give them."""
+        return torch.from_numpy(np.ascontiguousarray(self.model_.raw(X)))
 
     def _distribution(self, X: Any) -> Distribution:
         """What the model itself says of each row, before alignment."""
@@ -196,10 +198,34 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         """What is known of each member once its set's y is known."""
         return posterior(observations, self._distribution(X), self.alignment_)
 
-    def score(self, X: Any, observations: Observations | Sequence[Observations]) -> float:
-        """Mean log-likelihood per set of these observations: larger is better."""
+    def score(
+        self,
+        X: Any,
+        observations: Observations | Sequence[Observations],
+        *,
+        profile: bool = False,
+    ) -> float:
+        """Mean log-likelihood per set of these observations: larger is better.
+
+        With `profile=True` the scale of the targets is the one that suits these sets best, so that
+        predictions are judged and nothing else: the way to compare models on sets that they have
+        not seen. A scale that was fitted to the sets a model learned from is too small for others.
+        """
         raw, shared = self._rows(X)
-        return self._objective(self.family_, X, observations, "observations").score(raw, shared)
+        objective = self._objective(self.family_, X, observations, "observations")
+        if profile:
+            return judge(objective, raw, shared, self.intercept_).score
+        return objective.score(raw, shared)
+
+    def score_constant(self, X: Any, observations: Observations | Sequence[Observations]) -> float:
+        """What `score(..., profile=True)` gives a model without features.
+
+        It was fitted to the same sets and gives every row the same distribution. A model of any use
+        scores higher on sets that it has not seen.
+        """
+        objective = self._objective(self.family_, X, observations, "observations")
+        raw, shared = self.intercept_
+        return judge(objective, raw.expand(objective.n_rows, -1), shared, self.intercept_).score
 
     # ---- what set labels cannot tell
 

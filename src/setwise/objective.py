@@ -74,10 +74,15 @@ class Objective:
         """The loss as a differentiable number; dtype and device are those of `raw`."""
         shared = self.no_shared(raw) if shared is None else shared
         total = raw.new_zeros(())
-        for term in self.terms:
-            each = term.log_likelihood(raw, shared)
-            total = total - (each * torch.from_numpy(term.weight).to(each)).sum()
+        for each in self.weighted(raw, shared):
+            total = total - each.sum()
         return total
+
+    def weighted(self, raw: Tensor, shared: Tensor) -> list[Tensor]:
+        """weight · log p(y) of each set, for each `Observations`, differentiable."""
+        found = [term.log_likelihood(raw, shared) for term in self.terms]
+        weights = [torch.from_numpy(term.weight).to(raw) for term in self.terms]
+        return [each * weight for each, weight in zip(found, weights, strict=True)]
 
     def value(self, raw: Tensor, shared: Tensor | None = None) -> float:
         """The loss."""

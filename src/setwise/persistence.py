@@ -46,10 +46,11 @@ from setwise.distributions import Family
 from setwise.encoding import arguments, decode, encode, known
 from setwise.identifiability import Alignment, Identifiability
 from setwise.learners import Learner, models
+from setwise.spread import Intercept
 
 __all__ = ["Saveable", "load", "save"]
 
-FORMAT = 1
+FORMAT = 2
 NAME = "setwise.json"
 OURS = re.compile(r"setwise\.json(\.part)?|model-[0-9a-f]{32}")
 DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
@@ -61,6 +62,8 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "learner": dict,
     "model": dict,
     "shared": list,
+    "spread": list,
+    "intercept": dict,
     "identifiability": dict,
     "alignment": (dict, type(None)),
     "n_features_in": (int, type(None)),
@@ -148,6 +151,8 @@ def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) 
         "learner": encode(est.learner_),
         "model": {"class": type(est.model_).__name__, "folder": own, "facts": facts},
         "shared": est.shared_.tolist(),
+        "spread": est.spread_.tolist(),
+        "intercept": {name: part.tolist() for name, part in est.intercept_._asdict().items()},
         "identifiability": est.identifiability_.facts(),
         "alignment": None if alignment is None else alignment.facts(),
         "n_features_in": est.n_features_in_,
@@ -227,9 +232,11 @@ def _read(folder: Path) -> dict[str, Any]:
     if not isinstance(body, dict) or type(body.get("format")) is not int:
         raise ValueError(f"{damaged} (there is no format version in it)")
     if body["format"] != FORMAT:
+        older = body["format"] < FORMAT
         raise ValueError(
             f"{path} is of format {body['format']}, written by setwise {body.get('setwise')}; this "
-            f"version reads format {FORMAT}: update setwise"
+            f"version reads format {FORMAT}: "
+            + ("fit and save the model again" if older else "update setwise")
         )
     found = DIGEST.search(text)
     if found is None:
@@ -261,10 +268,13 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
     est.family_, est.learner_ = decode(body["family"], module), decode(body["learner"], module)
     if not isinstance(est.family_, Family) or not isinstance(est.learner_, Learner):
         raise ValueError("'family' or 'learner' is something else")
-    shared = [float(x) for x in body["shared"]]
-    if len(shared) != len(est.family_.shared):
-        raise ValueError(f"{est.family_!r} has {len(est.family_.shared)} shared parameters")
-    est.shared_ = torch.tensor(shared, dtype=torch.float64)
+    family, intercept = est.family_, body["intercept"]
+    est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
+    est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
+    est.intercept_ = Intercept(
+        _vector(intercept["raw"], len(family.outputs), "outputs"),
+        _vector(intercept["shared"], len(family.shared), "shared parameters"),
+    )
     facts = body["model"]
     model = known(facts["class"], models(), "model")
     own = facts["folder"]
@@ -284,6 +294,13 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
     if names is not None:
         est.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
     return est
+
+
+def _vector(values: Any, length: int, what: str) -> torch.Tensor:
+    numbers = [float(x) for x in values]
+    if len(numbers) != length:
+        raise ValueError(f"there are {len(numbers)} {what} where the family has {length}")
+    return torch.tensor(numbers, dtype=torch.float64)
 
 
 def _estimators() -> dict[str, type[Any]]:

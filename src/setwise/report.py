@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 
 from setwise import page, plots
 from setwise.learners.inputs import as_table, n_features, n_rows
-from setwise.objective import Objective
 from setwise.observations import Observations
 from setwise.page import Cell, paragraph
 from setwise.plots.features import shares
@@ -78,7 +77,7 @@ def _pair(X: Any, observations: Any, what: str) -> Pair:
 def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
     tiles = []
     if held_out is not None:
-        gain = est.score(*held_out) - _constant(est, fitted or held_out, held_out)
+        gain = est.score(*held_out, profile=True) - est.score_constant(*held_out)
         tiles.append((_signed(gain), "log-likelihood per held-out set, above a constant model"))
     if fitted is not None:
         tiles.append((f"{sum(map(len, fitted[1])):,}", "sets in the fit"))
@@ -159,8 +158,8 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
             continue
         parts = [(f"{name}: {type(o.aggregate).__name__}", [o]) for o in pair[1]]
         for label, some in [(name, pair[1]), *(parts if len(parts) > 1 else [])]:
-            model = est.score(pair[0], some)
-            constant = _constant(est, fitted or pair, (pair[0], some))
+            model = est.score(pair[0], some, profile=True)
+            constant = est.score_constant(pair[0], some)
             gain = model - constant
             tone = "good" if gain > 0 else "bad"
             rows.append(
@@ -175,13 +174,16 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
     if rows:
         head = ["mean log-likelihood per set", "this model", "constant model", "gain"]
         parts_out.append(page.table(head, rows))
-        against = "fitted to the same sets" if fitted is not None else "fitted to these very sets"
-        parts_out.append(
-            paragraph(
-                f"The constant model gives every row the same distribution, {against}. A gain of "
-                f"g means that labels are e^g times as probable under the model, set by set."
-            )
+        words = (
+            "The constant model gives every row the same distribution, fitted to the same sets. A "
+            "gain of g means that labels are e^g times as probable under the model, set by set."
         )
+        if est.family_.n_spread:
+            words += (
+                " Both are given the spread of targets that suits the sets in question best, so "
+                "that predictions are compared and nothing else."
+            )
+        parts_out.append(paragraph(words))
     if held_out is None:
         best = [e["valid"] for e in est.history_ if np.isfinite(e.get("valid", np.nan))]
         parts_out.append(
@@ -289,14 +291,6 @@ def _versions(est: Any) -> str:
 
 
 # ---- small things
-
-
-def _constant(est: Any, fitted: Pair, scored: Pair) -> float:
-    """The score of the model that gives every row the same distribution."""
-    X, observations = fitted
-    raw, shared = Objective(est.family_, observations, n_rows(X)).start(est.identifiability_.scale)
-    n = n_rows(scored[0])
-    return Objective(est.family_, scored[1], n).score(raw.expand(n, -1), shared)
 
 
 def _family(est: Any) -> str:

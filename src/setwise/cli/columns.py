@@ -86,7 +86,6 @@ class Columns:
     one_hot: bool = False  # categories as columns of 0 and 1, and no missing numbers
     id: str | None = None
     missing: list[str] = field(default_factory=list)
-    constant: list[list[float]] = field(default_factory=list)  # raw and shared, without features
 
     @property
     def types(self) -> dict[str, Any]:

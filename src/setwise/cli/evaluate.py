@@ -12,7 +12,6 @@ from setwise.cli import config as c
 from setwise.cli.columns import Columns
 from setwise.cli.common import Mistake, facts_table, number, print_json
 from setwise.cli.config import Command, SetsSpec
-from setwise.cli.fitting import score_constant
 from setwise.cli.membership import Labels, prepare
 from setwise.cli.membership import observe as read_sets
 from setwise.cli.predict import load
@@ -77,7 +76,7 @@ def _by_sets(
         labels = Labels([str(v) for v in est.classes_], given=est.classes_.dtype.kind not in "iu")
     block = read_sets(spec, made, table, rows, id, labels)
     try:
-        score = est.score(X, block.observations)
+        score = est.score(X, block.observations, profile=True)
     except (ValueError, TypeError) as error:
         raise block.explain(error) from None
     return {
@@ -85,7 +84,7 @@ def _by_sets(
         "observe": repr(block.observations.aggregate),
         "n": len(block.observations),
         "log_likelihood": score,
-        "log_likelihood_constant": score_constant(est, columns, [block.observations], len(rows)),
+        "log_likelihood_constant": est.score_constant(X, block.observations),
     }
 
 

@@ -13,7 +13,7 @@ from setwise.cli.membership import Block, Labels, observe, prepare
 from setwise.cli.names import family, learner
 from setwise.cli.tables import read
 
-__all__ = ["Fitting", "score_constant"]
+__all__ = ["Fitting"]
 
 
 class Fitting:
@@ -115,7 +115,6 @@ class Fitting:
                 few = " (with few rows, try --learner linear)" if len(self.rows) < 1000 else ""
                 raise Failure(f"training failed: {error}{few}") from None
         notes = [str(w.message) for w in seen if issubclass(w.category, UserWarning)]
-        self.columns.constant = [x.tolist() for x in self._constant(est)]
         return est, list(dict.fromkeys(notes))
 
     def _located(self, est: Any, error: Exception) -> Mistake:
@@ -129,25 +128,14 @@ class Fitting:
                 return block.explain(again)
         return Mistake(str(error))
 
-    def _constant(self, est: Any) -> tuple[Any, Any]:
-        """Raw and shared parameters of largest likelihood without features."""
-        from setwise.objective import Objective
-
-        some = [o for o in self.train_sets if len(o)]
-        objective = Objective(est.family_, some, len(self.rows))
-        start: tuple[Any, Any] = objective.start(est.identifiability_.scale)
-        return start
-
     def judge(self, est: Any) -> dict[str, Any]:
         """Likelihoods of the sets, and what they tell in principle and here."""
         used = self.train_sets
-        scores = {"train": est.score(self.X, used)}
-        scores["train_constant"] = score_constant(est, self.columns, used, len(self.rows))
+        scores = {"train": est.score(self.X, used, profile=True)}
+        scores["train_constant"] = est.score_constant(self.X, used)
         if any(map(len, self.held_out)):
-            scores["held_out"] = est.score(self.X, self.held_out)
-            scores["held_out_constant"] = score_constant(
-                est, self.columns, self.held_out, len(self.rows)
-            )
+            scores["held_out"] = est.score(self.X, self.held_out, profile=True)
+            scores["held_out_constant"] = est.score_constant(self.X, self.held_out)
         every = [b.observations for b in self.blocks]
         return {
             "log_likelihood": scores,
@@ -194,15 +182,3 @@ def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
             return Labels(["0", "1"])
     kind = type(about[0][1]).__name__
     raise Mistake(f"{kind} is about classes: say how many with --classes 3, or --classes a,b,c")
-
-
-def score_constant(est: Any, columns: Columns, observations: Any, n_rows: int) -> float:
-    """Mean log-likelihood per set of the model without features."""
-    import torch
-
-    from setwise.objective import Objective
-
-    raw, shared = (torch.tensor(x, dtype=torch.float64) for x in columns.constant)
-    some = [o for o in observations if len(o)]
-    objective = Objective(est.family_, some, n_rows)
-    return float(objective.score(raw.expand(n_rows, -1), shared))

@@ -81,6 +81,18 @@ class Family(ABC):
     def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
         """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
 
+    @property
+    def n_spread(self) -> int:
+        """How many learned numbers say how far targets scatter around their location or mean."""
+        return len(self.shared)
+
+    def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Raw and shared numbers of the same locations (or means) with another spread.
+
+        `change` has `n_spread` numbers; at zero nothing changes.
+        """
+        return raw, shared + change
+
     # ---- mathematics of the torch distribution
 
     @staticmethod

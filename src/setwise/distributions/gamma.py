@@ -60,6 +60,15 @@ class Gamma(Family):
         concentration = exp_link(named["log_concentration"])
         return torch.distributions.Gamma(concentration, rate, validate_args=False)
 
+    @property
+    def n_spread(self) -> int:
+        """One number, unless the rate is fixed."""
+        return 0 if isinstance(self.rate, float | int) else 1
+
+    def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Concentration and rate in the same proportion, which is the mean."""
+        return raw + change, shared + change[: len(shared)]
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log P(Z ≤ x), the regularised incomplete gamma function."""

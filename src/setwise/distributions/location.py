@@ -68,6 +68,18 @@ class LocationScale(Family):
         scale = positive_parameter(self.scale, named, "log_scale")
         return self.build(named["loc"], scale)
 
+    @property
+    def n_spread(self) -> int:
+        """One number for a shared scale, two for predicted ones: a factor and a power."""
+        return len(self.shared) or 2 * (len(self.outputs) - 1)
+
+    def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """The same locations; log scales times 1 + change[1] plus change[0] where predicted."""
+        if len(self.outputs) == 1:
+            return raw, shared + change
+        log_scale = (1 + change[1]) * raw[:, 1] + change[0]
+        return torch.stack([raw[:, 0], log_scale], 1), shared
+
     # ---- the functions of Z
 
     @classmethod

@@ -56,6 +56,16 @@ class NegativeBinomial(Family):
             validate_args=False,
         )
 
+    @property
+    def n_spread(self) -> int:
+        """One number, unless the logits are fixed."""
+        return 0 if isinstance(self.logits, float | int) else 1
+
+    def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """Other logits, and a total count that keeps the mean."""
+        sign = raw.new_tensor([-1.0, 1.0][: raw.shape[1]])
+        return raw + sign * change, shared + change[: len(shared)]
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log P(Z ≤ x) = log P(Beta(r, ⌊x⌋ + 1) ≤ 1 − p)."""

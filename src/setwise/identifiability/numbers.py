@@ -178,7 +178,9 @@ def _words(
     sign: bool,
 ) -> str:
     words = []
-    held = f" The shared {family.shared[0]} is therefore held at 0." if family.shared else ""
+    held = ""
+    if family.shared:
+        held = f" The shared {family.shared[0]} is therefore held at 0 in learning."
     if shift and scale:
         words.append(
             "These labels only compare targets: a number added to all of them would not be "

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from setwise.learners.progress import Progress
 from setwise.objective import Objective
+from setwise.spread import Intercept
 
 __all__ = ["Fitted", "Learner", "Model", "Task", "learners", "models", "resolve"]
 
@@ -44,6 +45,11 @@ class Task:
     guide: Tensor | None = None  # (rows, outputs)
     seed: int = 0
     progress: Progress = dataclasses.field(default_factory=Progress)
+
+    @property
+    def intercept(self) -> Intercept:
+        """`raw` and `shared` as what they are."""
+        return Intercept(self.raw, self.shared)
 
 
 class Model(ABC):

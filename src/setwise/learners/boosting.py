@@ -25,6 +25,7 @@ from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import take_rows
 from setwise.learners.leaves import Leaves, positive, solve_leaves
 from setwise.objective import Objective
+from setwise.spread import judge, surely_worse
 from setwise.terms import Point
 
 __all__ = ["Boosting", "Forest"]
@@ -124,19 +125,25 @@ class Boosting(Learner):
         forest = self._plant(X, task, rate, penalty, params)
         run = _Run(forest, objective, task, rate, penalty, self.coupled)
         best, best_round, begin = -np.inf, 0, run.point.value
+        best_sets: Tensor | None = None
+        kept = 0, task.shared
         with _few_threads(objective), task.progress.running(type(self).__name__, rounds):
             if guide is not None:
                 run.follow(guide)
             led = run.rounds
             while run.rounds < rounds + led and run.step():
                 figures = {"train": -run.point.value / objective.total_weight}
-                if run.eval is not None:
-                    figures["valid"] = run.eval.score(run.eval_raw, run.shared)
+                if run.eval is None:
+                    task.progress.step(**figures)
+                    kept = run.rounds, run.shared
+                    continue
+                figures["valid"], each = run.judge()
                 task.progress.step(**figures)
-                score = figures.get("valid", figures["train"])
-                if run.eval is None or score > best:
-                    best, best_round, best_shared = score, run.rounds, run.shared
-                elif patience and run.rounds - best_round >= int(patience):
+                if best_sets is None or figures["valid"] > best:
+                    best, best_round, best_sets = figures["valid"], run.rounds, each
+                if not surely_worse(each, best_sets, run.eval_rows):
+                    kept = run.rounds, run.shared
+                if patience and run.rounds - best_round >= int(patience):
                     break
         if not self.coupled and not run.point.value <= begin:
             warnings.warn(
@@ -146,10 +153,9 @@ class Boosting(Learner):
                 ConvergenceWarning,
                 stacklevel=3,
             )
-        if best_round == 0:
-            best_round, best_shared = run.rounds, run.shared
-        forest.finish(best_round)
-        return Fitted(forest, best_shared)
+        rounds, shared = kept if kept[0] else (run.rounds, run.shared)
+        forest.finish(rounds)
+        return Fitted(forest, shared)
 
     default_penalty: ClassVar[float] = 0.0
 
@@ -203,13 +209,24 @@ class _Run:
         self.start = task.raw
         self.raw = task.raw.expand(objective.n_rows, -1).clone()
         self.shared = task.shared
+        self.intercept = task.intercept
+        self.change: Tensor | None = None  # of the spread, that suits the held-out sets best
         self.eval = None if task.eval is None else task.eval[1]
         if task.eval is not None:
             self.eval_X = task.eval[0]
+            named = [o.sets.indices for o in task.eval[1].observations]
+            self.eval_rows = len(np.unique(np.concatenate(named)))
             self.eval_raw = task.raw.expand(task.eval[1].n_rows, -1).clone()
         self.rounds = 0
         self.weighed: tuple[Tensor, Tensor] | None = None  # unit, and the shared numbers there
         self.point: Point = objective.at(self.raw, self.shared)
+
+    def judge(self) -> tuple[float, Tensor]:
+        """What the held-out sets say of the locations as they are now, all together and each."""
+        assert self.eval is not None
+        found = judge(self.eval, self.eval_raw, self.shared, self.intercept, self.change)
+        self.change = found.change
+        return found.score, found.sets
 
     def step(self) -> bool:
         """One round; False where nothing can be gained any more."""

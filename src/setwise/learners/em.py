@@ -24,6 +24,7 @@ from setwise.learners.em_targets import log_probabilities, targets_for
 from setwise.learners.em_trainer import Trainer, predict
 from setwise.learners.inputs import as_array, take_rows
 from setwise.objective import Objective
+from setwise.spread import judge
 
 __all__ = ["EM"]
 
@@ -85,7 +86,8 @@ class EM(Learner):
                 values = (
                     np.mean(each, 0) if each else np.repeat(predicted[:1], held_out[1].n_rows, 0)
                 )
-                out["valid"] = held_out[1].score(targets.raw(values, shared), shared)
+                raw = targets.raw(values, shared)
+                out["valid"] = judge(held_out[1], raw, shared, task.intercept).score
             return out
 
         raw = task.raw.expand(task.objective.n_rows, -1) if task.guide is None else task.guide

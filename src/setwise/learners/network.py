@@ -113,8 +113,9 @@ class Network(Learner):
     `schedule` is "cosine", "constant" (both after a short warm-up) or a function
     `(step, total) -> factor`. `epochs` None is about 3 000 steps, 20 to 200 epochs.
 
-    With `eval` sets, training stops after `patience` epochs without a better likelihood of them
-    (None: never), and the best weights are kept. `device` None is CUDA where there is one;
+    With `eval` sets, training stops once `patience` epochs in a row (None: never) were worse than
+    the best one by more than chance explains, and goes back to it; else the schedule is followed to
+    its end, which is where the weights settle. `device` None is CUDA where there is one;
     `precision="bf16"` runs the module, never the likelihood, in mixed precision. `checkpoint` is a
     folder: written after every epoch, and a fit that was cut short goes on from there, to the same
     weights. X may also be a tensor of any shape (rows, …) or a map-style `Dataset`.

@@ -161,7 +161,7 @@ def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
             training = Training(make(number), task, rows, pilot, task.seed + number)
             while training.step < steps:
                 training.run_epoch(objective, steps, limit=steps - training.step)
-            score = training.score(*held)
+            score, _ = training.score(*held)
             if score > best_score:
                 best, best_score, full = training.network, score, _classes_used(training, held)
             task.progress.advance()

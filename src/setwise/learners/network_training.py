@@ -19,6 +19,7 @@ from setwise.learners.network_checkpoint import read_checkpoint, write_checkpoin
 from setwise.learners.network_modules import RawNetwork, Rows
 from setwise.learners.network_weights import Weights, gradient
 from setwise.objective import Batch, Objective
+from setwise.spread import judge, surely_worse
 
 __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
 
@@ -73,6 +74,8 @@ class Training:
     ) -> None:
         self.rows, self.settings = rows, settings
         self.network = network.to(settings.device)
+        self.intercept = task.intercept
+        self.spread: Tensor | None = None  # its change that suits the sets held out best
         self.begin = task.shared.detach().clone().to(settings.device, network.base.dtype)
         # shared = begin + rate · change, so that the faster part needs no optimiser of its own
         self.change = nn.Parameter(torch.zeros(len(self.begin), device=settings.device))
@@ -87,6 +90,7 @@ class Training:
         self.trace: list[float] = []
         self.best_score = -math.inf
         self.best: dict[str, Tensor] | None = None
+        self.best_sets = torch.zeros(0)  # what each set held out says of it
         self.digest = ""
 
     # ---- steps
@@ -144,10 +148,12 @@ class Training:
             ]
         return torch.cat(parts)
 
-    def score(self, rows: Rows, held: Batch) -> float:
-        """Mean log-likelihood per set of the sets held out."""
-        raw = self.predict(rows, held.rows)
-        return held.objective.score(raw, self.shared.detach().double())
+    def score(self, rows: Rows, held: Batch) -> tuple[float, Tensor]:
+        """What the sets held out say of the locations, all together and each."""
+        raw, shared = self.predict(rows, held.rows), self.shared.detach().double()
+        found = judge(held.objective, raw, shared, self.intercept, self.spread)
+        self.spread = found.change
+        return found.score, found.sets
 
     # ---- the whole way
 
@@ -165,15 +171,17 @@ class Training:
                 self.trace.append(figures["train"])
                 self.epoch += 1
                 if held is not None:
-                    figures["valid"] = self.score(*held)
-                    self.stale += 1
+                    figures["valid"], each = self.score(*held)
                     if figures["valid"] > self.best_score:
-                        self.best_score, self.stale = figures["valid"], 0
+                        self.best_score, self.best_sets, self.stale = figures["valid"], each, 0
                         self.best = {k: v.clone() for k, v in self.tensors().items()}
+                    else:
+                        worse = surely_worse(each, self.best_sets, len(held[1].rows))
+                        self.stale = self.stale + 1 if worse else 0
                 task.progress.step(**figures)
                 if folder is not None:
                     self.keep(folder, task)
-        if self.best is not None:
+        if self.best is not None and self.stale:
             self.put(self.best)
         self.weights.release()
         return self.settled() or bool(patience and self.stale >= patience)
@@ -206,6 +214,7 @@ class Training:
         if self.settings.device.type == "cuda":
             random["random.cuda"] = torch.cuda.get_rng_state(self.settings.device)
         best = {f"best.{k}": v for k, v in (self.best or {}).items()}
+        best["sets"] = self.best_sets
         now = {f"now.{k}": v for k, v in self.tensors().items()}
         facts = {
             "digest": self.digest,
@@ -228,6 +237,7 @@ class Training:
             )
         self.put(_under(tensors, "now."))
         self.best = _under(tensors, "best.") or None
+        self.best_sets = tensors["sets"].to(self.settings.device)
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.settings.device)

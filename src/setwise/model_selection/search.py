@@ -11,6 +11,7 @@ from typing import Any
 import joblib
 import numpy as np
 from sklearn.base import clone
+from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from setwise.learners import resolve
@@ -32,6 +33,9 @@ def cross_validate(
     n_jobs: int | None = None,
 ) -> dict[str, Any]:
     """Scores an estimator on held-out sets: the mean log-likelihood per set, larger is better.
+
+    A shared or predicted scale is judged apart: the score takes the one that suits the held-out
+    sets best, as `score(..., profile=True)` does.
 
     `cv` is a number of folds, a `SetKFold`, or pairs (train, test) of observations. The estimator
     is copied for each fold; it may also be a Pipeline that ends in one of ours.
@@ -66,12 +70,19 @@ def _fit_and_score(
     begin = time.perf_counter()
     est.fit(X, train, **fit_params)
     fitted = time.perf_counter()
-    out = {"test_score": est.score(X, test), "fit_time": fitted - begin}
+    out = {"test_score": _profile_score(est, X, test), "fit_time": fitted - begin}
     out["score_time"] = time.perf_counter() - fitted
     out |= {"n_train": sum(map(len, listed(train))), "n_test": sum(map(len, listed(test)))}
     if train_score:
         out["train_score"] = est.score(X, train)
     return {**out, "estimator": est}
+
+
+def _profile_score(est: Any, X: Any, test: Any) -> float:
+    """The score that compares models: see `setwise.AggregateRegressor.score`."""
+    if isinstance(est, Pipeline):
+        return float(est[-1].score(est[:-1].transform(X), test, profile=True))
+    return float(est.score(X, test, profile=True))
 
 
 # ---- search

@@ -1,7 +1,9 @@
 """Held-out sets judge locations: the profile likelihood, and what it is used for."""
 
+import copy
 import math
 import os
+import warnings
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ from benchmarks import held_out as benchmark
 from setwise.checks.examples import example_raw
 from setwise.distributions import Family, families
 from setwise.distributions.quantiles import interval
+from setwise.learners import learners
 from setwise.objective import Objective
 from setwise.spread import Intercept, judge, surely_worse
 
@@ -199,3 +202,50 @@ def test_held_out_sets_do_not_make_models_worse(name, learner):
         splits = 3 if learner == "Network" else 5
         found = np.array([benchmark.errors(name, kind, made, seed)[:2] for seed in range(splits)])
         assert np.mean(found[:, 1] / found[:, 0]) <= benchmark.BOUND, (kind, found)
+
+
+# ---- and then all sets
+
+
+@pytest.mark.parametrize(
+    "learner",
+    [
+        sw.LightGBM(num_boost_round=200, learning_rate=0.3, early_stopping_rounds=5, num_threads=1),
+        sw.XGBoost(n_estimators=200, eta=0.5, early_stopping_rounds=5, n_jobs=1),
+        sw.CatBoost(iterations=60, learning_rate=0.5, early_stopping_rounds=5, thread_count=1),
+        sw.Network(epochs=15),
+        sw.Linear(),
+    ],
+    ids=lambda learner: type(learner).__name__,
+)
+@pytest.mark.parametrize("family", [sw.Normal(), sw.Normal("predicted"), sw.Gamma()], ids=repr)
+def test_refit_learns_from_all_sets_with_what_held_out_sets_chose(learner, family, tmp_path):
+    X, z, a, seen, held_out = heard(900)
+    est = sw.AggregateRegressor(family, learner, random_state=0, verbose=0)
+    both = [seen, held_out.over(held_out.sets.indices + a)]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that a few epochs are too few
+        est.fit(X[:a], seen, eval=(X[a : 2 * a], held_out))
+        first = copy.copy(est)
+        est.refit(X[: 2 * a], both)
+    scored = [e.score(X[: 2 * a], both, profile=True) for e in (est, first)]
+    assert scored[0] > scored[1] - 0.02
+    assert est.history_ == first.history_
+    if not isinstance(learner, sw.Linear):
+        assert est.shared_.tolist() == first.shared_.tolist()
+        assert 0 < est.steps_ <= len(first.history_)
+    mean = est.predict(X)
+    est.save(tmp_path / "model")
+    again = sw.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(X), mean)
+    assert (again.steps_, again.spread_.tolist()) == (est.steps_, est.spread_.tolist())
+    assert again.score_constant(X[:a], seen) == est.score_constant(X[:a], seen)
+    low, high = interval(est.predict_dist(X[2 * a :]), 0.9)
+    assert 0.8 < np.mean((low < z[2 * a :]) & (z[2 * a :] < high)) <= 0.99
+
+
+@pytest.mark.parametrize("name", ["lightgbm", "xgboost", "catboost", "network"])
+def test_every_learner_that_steps_takes_a_number_of_steps(name):
+    learner = learners()[name]()
+    assert repr(learner.for_steps(7)) != repr(learner)
+    assert isinstance(learner.for_steps(7), type(learner))

@@ -51,6 +51,7 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     shared_: Tensor
     spread_: Tensor
     intercept_: Intercept
+    steps_: int
     identifiability_: Identifiability
     alignment_: Alignment | None
     history_: list[dict[str, Any]]
@@ -75,7 +76,26 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         likelihood is best, whatever the scale of the targets around the predictions; that scale is
         then set by the held-out sets, since residuals of what was learned from are too small.
         """
-        family, learner = self._family(), resolve_learner(self.learner)
+        return self._fit(resolve_learner(self.learner), X, observations, eval)
+
+    def refit(self, X: Any, observations: Observations | Sequence[Observations]) -> Self:
+        """Fits once more, now to all sets, as held-out sets have shown to be best.
+
+        After a `fit` with `eval`: with as many rounds or epochs as were kept, and with the scale
+        that the held-out sets told, which no residual of what is learned from could tell.
+        """
+        self._check_fitted()
+        shared, spread, history = self.shared_, self.spread_, self.history_
+        learner = self.learner_.for_steps(self.steps_) if self.steps_ else self.learner_
+        self._fit(learner, X, observations, None)
+        if learner.stops:
+            self.spread_ = shared - self.shared_ if len(shared) else spread
+            self.shared_ = shared
+        self.history_ = history
+        return self
+
+    def _fit(self, learner: Learner, X: Any, observations: Any, eval: Any) -> Self:
+        family = self._family()
         X = as_table(X)
         objective = self._objective(family, X, observations, "observations")
         held_out = None
@@ -102,11 +122,11 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
                 f"{learner!r} stopped before it converged: the model may not be the best one; give "
                 f"it more iterations, or a penalty",
                 ConvergenceWarning,
-                stacklevel=2,
+                stacklevel=3,
             )
         self.family_, self.learner_, self.identifiability_ = family, learner, identifiability
         self.model_, self.shared_ = fitted.model, fitted.shared.detach().double().cpu()
-        self.intercept_ = task.intercept
+        self.intercept_, self.steps_ = task.intercept, fitted.steps
         self.spread_ = torch.zeros(family.n_spread, dtype=torch.float64)
         if held_out is not None and learner.stops:
             rows = self._raw(held_out[0])
@@ -115,11 +135,9 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         self.alignment_ = None
         self.history_ = progress.history
         self.n_features_in_ = n_features(X)
-        names = feature_names(X)
-        if names is not None:
+        self.__dict__.pop("feature_names_in_", None)
+        if (names := feature_names(X)) is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
         return self
 
     def _restarts(self, identifiability: Identifiability) -> int:
@@ -143,6 +161,12 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
                 raise TypeError(f"{what}: {o!r} does not fit this task: {error}") from None
         return Objective(family, [o for o in listed if len(o)], n_rows(X))
 
+    def _check_fitted(self) -> None:
+        if not hasattr(self, "model_"):
+            raise NotFittedError(
+                f"this {type(self).__name__} is not fitted yet: call fit(X, observations) first"
+            )
+
     def _check_features(self, X: Any, number: int | None, names: Any) -> None:
         found = n_features(X)
         if number is not None and found is not None and found != number:
@@ -161,10 +185,7 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
     def _rows(self, X: Any) -> tuple[Tensor, Tensor]:
         """Raw and shared parameters of the rows of X, without alignment."""
-        if not hasattr(self, "model_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} is not fitted yet: call fit(X, observations) first"
-            )
+        self._check_fitted()
         X = as_table(X)
         self._check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
         raw, _ = self.family_.respread(self._raw(X), self.shared_, self.spread_)
@@ -185,10 +206,9 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         return d if self.alignment_ is None else self.alignment_.distribution(d)
 
     def predict_aggregate(self, X: Any, sets: Any, aggregate: Aggregate) -> NDArray[np.float64]:
-        """The observation to expect for sets of the rows of X.
+        """The expected y of sets of the rows of X; for a 0/1 label its probability.
 
-        The expected value, which for a 0/1 label is its probability; where y names one of several
-        things (a choice, a cell) the most probable of them.
+        Where y names one of several things (a choice, a cell), the most probable of them.
         """
         sets = sets if isinstance(sets, Sets) else Sets(sets)
         d = self.predict_dist(X)
@@ -218,11 +238,8 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         return objective.score(raw, shared)
 
     def score_constant(self, X: Any, observations: Observations | Sequence[Observations]) -> float:
-        """What `score(..., profile=True)` gives a model without features.
-
-        It was fitted to the same sets and gives every row the same distribution. A model of any use
-        scores higher on sets that it has not seen.
-        """
+        """What `score(..., profile=True)` gives a model without features, of the same fit."""
+        self._check_fitted()
         objective = self._objective(self.family_, X, observations, "observations")
         raw, shared = self.intercept_
         return judge(objective, raw.expand(objective.n_rows, -1), shared, self.intercept_).score
@@ -237,10 +254,8 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
 
     def align(self, X_few: Any, z_few: Any) -> Self:
         """Removes what set labels cannot tell, from a few rows whose targets are known."""
-        d = self._distribution(X_few)
-        self.alignment_ = solve_alignment(
-            self.identifiability_, self.family_, d, self._targets(z_few)
-        )
+        d, z = self._distribution(X_few), self._targets(z_few)
+        self.alignment_ = solve_alignment(self.identifiability_, self.family_, d, z)
         return self
 
     def _targets(self, z: Any) -> NDArray[Any]:
@@ -315,11 +330,9 @@ class AggregateRegressor(_AggregateEstimator):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The mean of each row's target (the median where there is no mean)."""
-        d = self.predict_dist(X)
-        mean = d.loc if isinstance(d, torch.distributions.Cauchy) else d.mean
-        if isinstance(d, torch.distributions.StudentT):
-            mean = d.loc
-        return np.asarray(mean, dtype=np.float64)
+        d: Any = self.predict_dist(X)
+        heavy = isinstance(d, torch.distributions.Cauchy | torch.distributions.StudentT)
+        return np.asarray(d.loc if heavy else d.mean, dtype=np.float64)
 
 
 class AggregateClassifier(_AggregateEstimator):

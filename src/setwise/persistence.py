@@ -63,6 +63,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "model": dict,
     "shared": list,
     "spread": list,
+    "steps": int,
     "intercept": dict,
     "identifiability": dict,
     "alignment": (dict, type(None)),
@@ -152,6 +153,7 @@ def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) 
         "model": {"class": type(est.model_).__name__, "folder": own, "facts": facts},
         "shared": est.shared_.tolist(),
         "spread": est.spread_.tolist(),
+        "steps": est.steps_,
         "intercept": {name: part.tolist() for name, part in est.intercept_._asdict().items()},
         "identifiability": est.identifiability_.facts(),
         "alignment": None if alignment is None else alignment.facts(),
@@ -270,6 +272,7 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
         raise ValueError("'family' or 'learner' is something else")
     family, intercept = est.family_, body["intercept"]
     est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
+    est.steps_ = body["steps"]
     est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
     est.intercept_ = Intercept(
         _vector(intercept["raw"], len(family.outputs), "outputs"),

@@ -92,10 +92,11 @@ def _run(spec: FitSpec, as_json: bool) -> None:
     facts_table(console, words(fitting))
     begin = time.perf_counter()
     est, remarks = fitting.train(1)
-    seconds = time.perf_counter() - begin
-    for remark in remarks:
+    result = {**facts(fitting), **fitting.judge(est)}
+    est, more = fitting.train_on_all(est)
+    result["seconds"] = round(time.perf_counter() - begin, 3)
+    for remark in dict.fromkeys(remarks + more):
         note(console, remark)
-    result = {**facts(fitting), **fitting.judge(est), "seconds": round(seconds, 3)}
     with beside(spec.out) as folder:
         try:
             est.save(folder)

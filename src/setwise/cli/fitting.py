@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from setwise.cli.columns import Columns, choose_columns, limit_levels
@@ -101,10 +102,28 @@ class Fitting:
         """The fitted estimator, and what was remarked on the way."""
         est = self.estimator(verbose)
         held_out = (self.X, self.held_out) if any(map(len, self.held_out)) else None
+        return est, self._watched(est, lambda: est.fit(self.X, self.train_sets, eval=held_out))
+
+    def train_on_all(self, est: Any) -> tuple[Any, list[str]]:
+        """The estimator after one more fit, to all sets: now those held out may teach as well.
+
+        The first one again, and why, where that did not bring it to a better likelihood.
+        """
+        if not any(map(len, self.held_out)):
+            return est, []
+        every = [b.observations for b in self.blocks]
+        new = copy.copy(est)
+        notes = self._watched(new, lambda: new.refit(self.X, every))
+        if new.score(self.X, every, profile=True) >= est.score(self.X, every, profile=True):
+            return new, notes
+        return est, ["a last fit to all sets came out worse: the model has not seen those held out"]
+
+    def _watched(self, est: Any, learn: Callable[[], Any]) -> list[str]:
+        """What was remarked during a fit, whose errors are told as ours."""
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             try:
-                est.fit(self.X, self.train_sets, eval=held_out)
+                learn()
             except (ValueError, TypeError) as error:
                 raise self._located(est, error) from None
             except (ImportError, RuntimeError, MemoryError, OSError) as error:
@@ -115,7 +134,7 @@ class Fitting:
                 few = " (with few rows, try --learner linear)" if len(self.rows) < 1000 else ""
                 raise Failure(f"training failed: {error}{few}") from None
         notes = [str(w.message) for w in seen if issubclass(w.category, UserWarning)]
-        return est, list(dict.fromkeys(notes))
+        return list(dict.fromkeys(notes))
 
     def _located(self, est: Any, error: Exception) -> Mistake:
         """The error with its place in a file, where it is a label that cannot be."""
@@ -139,7 +158,7 @@ class Fitting:
         every = [b.observations for b in self.blocks]
         return {
             "log_likelihood": scores,
-            "steps": len(est.history_),
+            "steps": est.steps_ or len(est.history_),
             "identifiability": est.identifiability_.facts(),
             "open": est.diagnose(self.X, every),
         }

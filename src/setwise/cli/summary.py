@@ -71,10 +71,14 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
     )
     text = f"{fitting.learner!r} of {target}"
     details = f"{told['n_train']:,} sets to learn from, {told['n_held_out']:,} held out"
+    if told["n_held_out"]:
+        details += " to judge by; a last fit learns from all"
     if fitting.dropped:
-        details += f", {fitting.dropped:,} left out because they share rows with those"
+        details += (
+            f"\n{fitting.dropped:,} share rows with those held out: only the last fit has them"
+        )
     if fitting.shared_rows:
-        details += "; sets share so many rows that held-out ones do too"
+        details += "\nsets share so many rows that held-out ones do too"
     if fitting.labels.names and not all(n.isdigit() for n in fitting.labels.names):
         details = f"classes {some(fitting.labels.names)}\n{details}"
     return [*out, ("Model", text, details)]

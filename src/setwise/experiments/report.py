@@ -288,8 +288,9 @@ def _making(folder: Folder) -> Part:
         "TF-IDF of strings of three to five characters, then truncated SVD to 100 dimensions, "
         "both fitted on the training part only.",
         "**Scale of ranks.** Ranks tell neither the level nor the unit of a prediction. The level "
-        "does not matter, for the error is a variance. In `protocol` the scale of the noise is "
-        "1 in units of the target. In `best` the model is fitted with scale 1 and its "
+        "does not matter, for the error is a variance. In `protocol` the scale of the "
+        "targets is one of nine, from 0.05 to 1.2 of their standard deviation, chosen by the error "
+        "on the labels of the validation part. In `best` the model is fitted with scale 1 and its "
         "predictions are multiplied by the slope, not below 0, of the targets on the predictions "
         "over the validation part; no other single label is used.",
     ]

@@ -79,6 +79,7 @@ class Fitted(NamedTuple):
     model: Model
     shared: Tensor
     converged: bool = True
+    steps: int = 0  # rounds or epochs that the model took, where the learner counts them
 
 
 class Learner(BaseEstimator, ABC):  # type: ignore[misc]
@@ -91,6 +92,10 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def fit(self, task: Task) -> Fitted:
         """Fits a model to the task."""
+
+    def for_steps(self, steps: int) -> Learner:
+        """The learner that takes so many steps, where it takes any."""
+        return self
 
 
 def _concrete(root: type) -> list[type]:

@@ -155,7 +155,12 @@ class Boosting(Learner):
             )
         rounds, shared = kept if kept[0] else (run.rounds, run.shared)
         forest.finish(rounds)
-        return Fitted(forest, shared)
+        return Fitted(forest, shared, steps=rounds - led)
+
+    def for_steps(self, steps: int) -> Boosting:
+        """The same with so many rounds."""
+        others = {k: v for k, v in self.params.items() if k not in self.names_rounds}
+        return type(self)(coupled=self.coupled, **{self.names_rounds[0]: steps, **others})
 
     default_penalty: ClassVar[float] = 0.0
 

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from sklearn.base import clone
 from torch import Tensor, nn
 
 from setwise.learners.base import Fitted, Learner, Model, Task
@@ -192,7 +193,13 @@ class Network(Learner):
             training = Training(network, task, ready, settings, task.seed)
             converged = training.run(task, self.patience, folder)
         shared = training.shared.detach().double().cpu()
-        return Fitted(NetworkModel(training.network, rows.n_features), shared, converged)
+        model = NetworkModel(training.network, rows.n_features)
+        return Fitted(model, shared, converged, training.kept)
+
+    def for_steps(self, steps: int) -> Network:
+        """The same with so many epochs."""
+        made: Network = clone(self).set_params(epochs=steps)
+        return made
 
     def _settings(self, objective: Objective) -> Settings:
         members = sum(len(o.sets.indices) for o in objective.observations)

@@ -86,7 +86,7 @@ class Training:
             learned.append(self.change)
         self.weights = Weights(learned, settings.weight_decay, settings.clip)
         self.rng = np.random.default_rng(seed)
-        self.step = self.epoch = self.stale = 0
+        self.step = self.epoch = self.best_epoch = self.stale = 0
         self.trace: list[float] = []
         self.best_score = -math.inf
         self.best: dict[str, Tensor] | None = None
@@ -174,6 +174,7 @@ class Training:
                     figures["valid"], each = self.score(*held)
                     if figures["valid"] > self.best_score:
                         self.best_score, self.best_sets, self.stale = figures["valid"], each, 0
+                        self.best_epoch = self.epoch
                         self.best = {k: v.clone() for k, v in self.tensors().items()}
                     else:
                         worse = surely_worse(each, self.best_sets, len(held[1].rows))
@@ -185,6 +186,11 @@ class Training:
             self.put(self.best)
         self.weights.release()
         return self.settled() or bool(patience and self.stale >= patience)
+
+    @property
+    def kept(self) -> int:
+        """The epochs that the weights have seen, once `run` is over."""
+        return self.best_epoch if self.stale else self.epoch
 
     def settled(self) -> bool:
         """Whether the last tenth of the epochs brought less than a twentieth of all the gain."""
@@ -250,7 +256,7 @@ class Training:
             value.copy_(tensors[f"weights.{name}"])
 
 
-_COUNTERS = ("step", "epoch", "stale", "trace", "best_score")
+_COUNTERS = ("step", "epoch", "best_epoch", "stale", "trace", "best_score")
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

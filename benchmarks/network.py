@@ -26,8 +26,8 @@ from torch import nn
 import setwise as sw
 from setwise.learners.base import Task
 from setwise.learners.network import Network
-from setwise.learners.network_modules import MLP, RawNetwork, Rows, units
-from setwise.learners.network_training import Settings, Training, cosine
+from setwise.learners.network.modules import MLP, RawNetwork, Rows, units
+from setwise.learners.network.training import Settings, Training, cosine
 from setwise.objective import Objective
 
 console = Console()

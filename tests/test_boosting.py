@@ -10,14 +10,14 @@ from sklearn.exceptions import ConvergenceWarning
 from tasks import friedman, make_task
 
 import setwise as sw
-from setwise import classes
-from setwise.learners import boosting
-from setwise.learners import leaves as leaves_module
-from setwise.learners.boosting import _Run
-from setwise.learners.leaves import Leaves, solve_leaves
-from setwise.learners.lightgbm import LightGBM, _nearest
-from setwise.learners.network import DOUBT
-from setwise.spread import judge
+from setwise.learners.boosting import base as boosting
+from setwise.learners.boosting import leaves as leaves_module
+from setwise.learners.boosting.base import _Run
+from setwise.learners.boosting.leaves import Leaves, solve_leaves
+from setwise.learners.boosting.lightgbm import LightGBM, _nearest
+from setwise.learners.network.learner import DOUBT
+from setwise.objective import categorical as classes
+from setwise.objective import judge
 
 ONE = {"num_threads": 1}
 

@@ -14,12 +14,11 @@ from sklearn.base import clone
 
 import setwise as sw
 from setwise.learners.base import Fitted, Task
-from setwise.learners.boosting import Boosting
-from setwise.learners.catboost import CatBoost, CatBoostForest
-from setwise.learners.lightgbm import LightGBM
-from setwise.learners.xgboost import XGBoost, XGBoostForest
-from setwise.objective import Objective
-from setwise.spread import judge
+from setwise.learners.boosting import LightGBM
+from setwise.learners.boosting.base import Boosting
+from setwise.learners.boosting.catboost import CatBoost, CatBoostForest
+from setwise.learners.boosting.xgboost import XGBoost, XGBoostForest
+from setwise.objective import Objective, judge
 
 pandas = pytest.importorskip("pandas")
 pytest.importorskip("xgboost")
@@ -308,7 +307,7 @@ def test_without_the_package(monkeypatch):
 
 def test_packages_are_imported_late():
     code = (
-        "import sys, setwise.learners.xgboost, setwise.learners.catboost; "
+        "import sys, setwise.learners.boosting.xgboost, setwise.learners.boosting.catboost; "
         "sys.exit(bool({'xgboost', 'catboost'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,9 +11,9 @@ from scipy import stats
 from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import Categorical, Laplace, Normal
 
+from setwise._math.binary_counts import log_count, log_count_mixture
+from setwise._math.class_counts import log_coefficient, log_compositions
 from setwise.aggregates.counts import Counts, Proportions, noisy_counts
-from setwise.engines.composition import log_coefficient, log_compositions
-from setwise.engines.counts import log_count, log_count_mixture
 from setwise.likelihood import log_likelihood
 from setwise.sets import Sets
 

@@ -34,12 +34,12 @@ from sklearn.tree import DecisionTreeRegressor
 
 import setwise as sw
 from setwise.distributions import families
+from setwise.inference import posterior
 from setwise.learners.base import Task
-from setwise.learners.em import EM, EMModel
-from setwise.learners.em_targets import targets_for
-from setwise.learners.em_trainer import Trainer, predict
+from setwise.learners.em.learner import EM, EMModel
+from setwise.learners.em.targets import targets_for
+from setwise.learners.em.trainer import Trainer, predict
 from setwise.objective import Objective
-from setwise.posterior import posterior
 
 
 def task_of(X, family, *observations, n_rows=None, **choices):
@@ -342,7 +342,7 @@ def test_classes_that_are_never_seen():
 @pytest.mark.parametrize("by_weight", [True, False])
 def test_forests_that_draw_any_copy_of_a_row_get_rows_drawn_by_weight(by_weight, monkeypatch):
     """So do those of scikit-learn before 1.9."""
-    monkeypatch.setattr("setwise.learners.em_trainer.DRAWS_BY_WEIGHT", by_weight)
+    monkeypatch.setattr("setwise.learners.em.trainer.DRAWS_BY_WEIGHT", by_weight)
     given = []
 
     class Forest(RandomForestClassifier):

@@ -17,14 +17,14 @@ from sklearn.datasets import load_digits
 from torch import nn
 
 import setwise as sw
-from setwise.learners import network_beginning, network_numbers
 from setwise.learners.base import Task
 from setwise.learners.network import Network, NetworkModel
-from setwise.learners.network_numbers import as_numbers
-from setwise.learners.network_weights import Weights, gradient
+from setwise.learners.network import encoding as network_numbers
+from setwise.learners.network import initialization as network_beginning
+from setwise.learners.network.encoding import as_numbers
+from setwise.learners.network.optimizer import Weights, gradient
 from setwise.learners.progress import Progress
-from setwise.objective import Objective
-from setwise.spread import judge
+from setwise.objective import Objective, judge
 
 SMALL = {"hidden": (16,), "epochs": 5, "batch_size": 32}
 

@@ -6,10 +6,10 @@ import torch
 from cases import make_sets, observe, trials
 
 import setwise as sw
-from setwise import classes
 from setwise.distributions import families
 from setwise.objective import Objective
-from setwise.terms import General
+from setwise.objective import categorical as classes
+from setwise.objective.terms import General
 
 TRIALS = [t for t in trials() if not (isinstance(t[1], sw.Custom) and t[2] != "categorical")]
 

@@ -21,11 +21,11 @@ from small_learners import small_learners
 from torch import nn
 
 import setwise as sw
-from setwise.encoding import NotSaved
 from setwise.estimators import AggregateClassifier, AggregateRegressor
 from setwise.identifiability import Alignment
+from setwise.io.encoding import NotSaved
+from setwise.io.persistence import FIELDS, NAME, load, save
 from setwise.learners import LightGBM, Linear, Network
-from setwise.persistence import FIELDS, NAME, load, save
 
 X = np.random.default_rng(0).normal(size=(80, 3))
 Z = X @ [1.0, -2.0, 0.5]
@@ -183,7 +183,7 @@ def test_an_interrupted_save_leaves_the_old_model(moment, tmp_path, monkeypatch)
         if moment == "model":
             patch.setattr(type(second.model_), "save", stop)
         elif moment == "text":
-            patch.setattr("setwise.persistence.os.fsync", stop)
+            patch.setattr("setwise.io.persistence.os.fsync", stop)
         else:
             patch.setattr(Path, "replace", stop)
         for target in ("model", "new"):

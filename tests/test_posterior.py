@@ -8,8 +8,7 @@ from cases import example, make_sets, members_of, observe, trials
 from torch import distributions as td
 
 import setwise as sw
-from setwise.expected import expected_aggregate
-from setwise.posterior import Posterior, expectation, posterior
+from setwise.inference import Posterior, expectation, expected_aggregate, posterior
 
 # An integral over likelihoods that are integrals themselves: right, but seconds each.
 SLOW = {

@@ -12,6 +12,13 @@ import torch
 from scipy import integrate, special, stats
 from torch import distributions as td
 
+from setwise._math import order_probability as chain
+from setwise._math import quadrature, summation
+from setwise._math.integration_axis import Line, recentred
+from setwise._math.order_probability import log_ordered
+from setwise._math.pair_differences import Tails, between
+from setwise._math.quadrature import clenshaw_curtis, log_integral, rebuild
+from setwise._math.summation import log_sum
 from setwise.aggregates.choice import Choice
 from setwise.aggregates.difference import Difference
 from setwise.aggregates.rank import Rank
@@ -25,12 +32,6 @@ from setwise.distributions import (
     map_parameters,
     parameters,
 )
-from setwise.engines import chain, quadrature, summation
-from setwise.engines.chain import log_ordered
-from setwise.engines.line import Line, recentred
-from setwise.engines.pairs import Tails, between
-from setwise.engines.quadrature import clenshaw_curtis, log_integral, rebuild
-from setwise.engines.summation import log_sum
 from setwise.likelihood import find_rule, log_likelihood
 from setwise.numerics import log_ndtr
 from setwise.observations import Observations

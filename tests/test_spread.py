@@ -16,8 +16,7 @@ from setwise.checks.examples import example_raw
 from setwise.distributions import Family, families
 from setwise.distributions.quantiles import interval
 from setwise.learners import learners
-from setwise.objective import Objective
-from setwise.spread import Intercept, judge, surely_worse
+from setwise.objective import Intercept, Objective, judge, surely_worse
 
 CHOICES = ("shared", "predicted")
 

@@ -13,12 +13,12 @@ import torch
 from scipy import special, stats
 from torch import distributions as td
 
+from setwise._math.integer_sums import _log_pmf, log_probability_of_class_sum
+from setwise._math.normal_laplace import log_normal_laplace
+from setwise._math.student_transform import end_of_cut, log_transform, log_transform_on_cut
 from setwise.aggregates.noisy import noisy_total
 from setwise.aggregates.total import Mean, Sum
 from setwise.distributions import LogisticDistribution, map_parameters
-from setwise.engines.lattice import _log_pmf, log_probability_of_class_sum
-from setwise.engines.normal_laplace import log_normal_laplace
-from setwise.engines.student import end_of_cut, log_transform, log_transform_on_cut
 from setwise.likelihood import log_likelihood
 from setwise.sets import Sets
 

@@ -10,8 +10,8 @@ from scipy import stats
 from torch.autograd import gradcheck, gradgradcheck
 from torch.distributions import Categorical, Gumbel, NegativeBinomial, Normal, Poisson
 
+from setwise._math.class_counts import log_coefficient
 from setwise.aggregates.uncoupled import Uncoupled
-from setwise.engines.composition import log_coefficient
 from setwise.likelihood import log_likelihood
 from setwise.sets import Sets
 

@@ -47,10 +47,10 @@ from setwise.distributions import (
     StudentT,
 )
 from setwise.estimators import AggregateClassifier, AggregateRegressor
+from setwise.io import load
 from setwise.learners import EM, CatBoost, LightGBM, Linear, Network, XGBoost
 from setwise.likelihood import Aggregate, likelihood, log_likelihood
 from setwise.observations import Observations
-from setwise.persistence import load
 from setwise.sets import Sets
 
 __version__ = "0.1.0"

@@ -20,19 +20,17 @@ from torch.distributions import Distribution
 
 from setwise import distributions
 from setwise.distributions import Family, map_parameters
-from setwise.expected import expected_aggregate
 from setwise.identifiability import Alignment, Identifiability, diagnose, identify, solve_alignment
+from setwise.inference import Posterior, expected_aggregate, posterior
+from setwise.io import Saveable
 from setwise.learners import Fitted, Learner, Model, Network, Task
 from setwise.learners import resolve as resolve_learner
 from setwise.learners.inputs import as_table, feature_names, n_features, n_rows
 from setwise.learners.progress import Progress
 from setwise.likelihood import Aggregate, find_rule
-from setwise.objective import Objective
+from setwise.objective import Intercept, Objective, judge
 from setwise.observations import Observations
-from setwise.persistence import Saveable
-from setwise.posterior import Posterior, posterior
 from setwise.sets import Sets
-from setwise.spread import Intercept, judge
 
 __all__ = ["AggregateClassifier", "AggregateRegressor"]
 

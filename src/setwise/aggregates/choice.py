@@ -13,11 +13,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Gumbel
 
+from setwise._math.integration_axis import Line, piecewise, recentred
+from setwise._math.pair_differences import equal_within
+from setwise._math.quadrature import rebuild
 from setwise.distributions import Continuous, log_cdf, log_density, parameters
 from setwise.distributions.special import log_sigmoid
-from setwise.engines.line import Line, piecewise, recentred
-from setwise.engines.pairs import equal_within
-from setwise.engines.quadrature import rebuild
 from setwise.likelihood import Aggregate, by_size, label_values, likelihood
 from setwise.numerics import gather, log1mexp
 from setwise.sets import Sets

@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical, Laplace, Normal
 
-from setwise.distributions import map_parameters
-from setwise.engines.composition import (
+from setwise._math.binary_counts import log_count, log_count_mixture
+from setwise._math.class_counts import (
     MAX_STATES,
     log_coefficient,
     log_compositions,
     n_compositions,
 )
-from setwise.engines.counts import log_count, log_count_mixture
+from setwise.distributions import map_parameters
 from setwise.likelihood import Aggregate, by_size, likelihood, real_values
 from setwise.numerics import chunked, logsumexp
 from setwise.sets import Sets

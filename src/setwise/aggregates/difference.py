@@ -20,8 +20,8 @@ from torch.distributions import (
     Normal,
 )
 
+from setwise._math.pair_differences import difference_of, laplace_log_density, log_convolution, pair
 from setwise.distributions import Continuous, Count, double, log_density, map_parameters
-from setwise.engines.pairs import difference_of, laplace_log_density, log_convolution, pair
 from setwise.likelihood import Aggregate, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets

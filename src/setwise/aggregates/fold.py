@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise.engines.automaton import forward
+from setwise._math.automaton import forward
 from setwise.likelihood import Aggregate, by_size, label_values, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets

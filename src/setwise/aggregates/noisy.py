@@ -13,14 +13,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical, Cauchy, Distribution, Laplace, Normal, StudentT
 
+from setwise._math.cumulant_inversion import log_density_of_sum
+from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
+from setwise._math.integer_sums import log_noisy_lattice
+from setwise._math.normal_laplace import log_normal_laplace
 from setwise.aggregates.counts import Counts, Proportions, noisy_counts
 from setwise.aggregates.direct import Direct
 from setwise.aggregates.total import Mean, Sum, WeightedTotal, as_count, member_weights
 from setwise.distributions import Discrete, double, log_density
-from setwise.engines.cumulant import log_density_of_sum
-from setwise.engines.heavy import log_density_of_heavy_sum
-from setwise.engines.lattice import log_noisy_lattice
-from setwise.engines.normal_laplace import log_normal_laplace
 from setwise.likelihood import Aggregate, by_size, evaluate, likelihood, real_values
 from setwise.sets import Sets
 

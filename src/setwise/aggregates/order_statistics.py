@@ -12,6 +12,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._math.median_of_even_sets import log_mean_of_middle
+from setwise._math.order_statistic_density import Sides, after, before, log_one_mark
 from setwise.distributions import (
     Continuous,
     Discrete,
@@ -21,8 +23,6 @@ from setwise.distributions import (
     log_survival,
     map_parameters,
 )
-from setwise.engines.marked import Sides, after, before, log_one_mark
-from setwise.engines.middle import log_mean_of_middle
 from setwise.likelihood import Aggregate, by_size, likelihood, real_values
 from setwise.numerics import logsumexp
 from setwise.sets import Sets

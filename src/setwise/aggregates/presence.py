@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise.engines.automaton import forward
+from setwise._math.automaton import forward
 from setwise.likelihood import Aggregate, by_size, likelihood, real_values
 from setwise.sets import Sets
 

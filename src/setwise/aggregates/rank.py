@@ -22,18 +22,8 @@ from torch.distributions import (
     Normal,
 )
 
-from setwise.distributions import (
-    Continuous,
-    Count,
-    double,
-    log_density,
-    map_parameters,
-    parameters,
-)
-from setwise.distributions.special import log_sigmoid
-from setwise.distributions.tails import log_beta_tail
-from setwise.engines.line import piecewise
-from setwise.engines.pairs import (
+from setwise._math.integration_axis import piecewise
+from setwise._math.pair_differences import (
     Tails,
     between,
     difference_of,
@@ -44,7 +34,17 @@ from setwise.engines.pairs import (
     most,
     pair,
 )
-from setwise.engines.quadrature import rebuild
+from setwise._math.quadrature import rebuild
+from setwise.distributions import (
+    Continuous,
+    Count,
+    double,
+    log_density,
+    map_parameters,
+    parameters,
+)
+from setwise.distributions.special import log_sigmoid
+from setwise.distributions.tails import log_beta_tail
 from setwise.likelihood import Aggregate, label_values, likelihood
 from setwise.numerics import chunked, gather, log1mexp, log_ndtr, logaddexp, logcumsumexp, logsumexp
 from setwise.sets import Sets

@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution, Exponential, Gumbel
 
+from setwise._math.integration_axis import recentred
+from setwise._math.order_probability import log_ordered
+from setwise._math.pair_differences import equal_within
 from setwise.aggregates.rank import Rank
 from setwise.distributions import Continuous, double, map_parameters, parameters
 from setwise.distributions.special import log_sigmoid
-from setwise.engines.chain import log_ordered
-from setwise.engines.line import recentred
-from setwise.engines.pairs import equal_within
 from setwise.likelihood import Aggregate, by_size, evaluate, likelihood
 from setwise.numerics import logcumsumexp
 from setwise.sets import Sets

@@ -24,10 +24,10 @@ from torch.distributions import (
     StudentT,
 )
 
+from setwise._math.cumulant_inversion import log_density_of_sum
+from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
+from setwise._math.integer_sums import log_probability_of_class_sum
 from setwise.distributions import Continuous, double, family_of, log_density
-from setwise.engines.cumulant import log_density_of_sum
-from setwise.engines.heavy import log_density_of_heavy_sum
-from setwise.engines.lattice import log_probability_of_class_sum
 from setwise.likelihood import Aggregate, by_size, likelihood
 from setwise.sets import Sets
 

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._math.class_counts import log_coefficient
 from setwise.distributions import Continuous, Discrete, double, log_density, map_parameters
-from setwise.engines.composition import log_coefficient
 from setwise.likelihood import Aggregate, by_size, likelihood
 from setwise.sets import Sets
 

@@ -27,11 +27,11 @@ from setwise.checks.examples import (
 from setwise.distributions import Categorical, Family, parameters
 from setwise.estimators import AggregateClassifier, AggregateRegressor
 from setwise.identifiability import identify
+from setwise.io import load
 from setwise.learners import Learner, resolve
 from setwise.likelihood import Aggregate, aggregates, find_rule
 from setwise.objective import Objective
 from setwise.observations import Observations
-from setwise.persistence import load
 from setwise.sets import Sets
 
 __all__ = ["check_learner"]

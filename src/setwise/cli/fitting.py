@@ -21,7 +21,7 @@ class Fitting:
     """The data of a fit as it was understood, and the training."""
 
     def __init__(self, spec: FitSpec) -> None:
-        from setwise.learners.boosting import Boosting
+        from setwise.learners.boosting.base import Boosting
 
         assert spec.rows is not None
         self.spec = spec

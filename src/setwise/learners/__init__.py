@@ -1,12 +1,10 @@
 """Learners: how features become parameters. One file each; none ever sees an aggregate."""
 
 from setwise.learners.base import Fitted, Learner, Model, Task, learners, models, resolve
-from setwise.learners.catboost import CatBoost
+from setwise.learners.boosting import CatBoost, LightGBM, XGBoost
 from setwise.learners.em import EM
-from setwise.learners.lightgbm import LightGBM
 from setwise.learners.linear import Linear
 from setwise.learners.network import Network
-from setwise.learners.xgboost import XGBoost
 
 __all__ = [
     "EM",

@@ -18,8 +18,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from setwise.learners.progress import Progress
-from setwise.objective import Objective
-from setwise.spread import Intercept
+from setwise.objective import Intercept, Objective
 
 __all__ = ["Fitted", "Learner", "Model", "Task", "learners", "models", "resolve"]
 

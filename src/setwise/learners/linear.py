@@ -16,7 +16,7 @@ from torch import Tensor
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import as_array
 from setwise.objective import Objective
-from setwise.terms import Point
+from setwise.objective.terms import Point
 
 __all__ = ["Linear"]
 

@@ -1,0 +1,1 @@
+"""The mathematics that rules share: automata, counts, sums by inversion, integrals on the line."""

@@ -1,0 +1,260 @@
+"""Sums of whole numbers: classes and counts, seen exactly or through continuous noise.
+
+Members are tilted exponentially, P̃(v) ∝ P(v)·exp(s₀v), so that what was observed becomes the mean;
+then the tilted probabilities are a discrete Fourier sum,
+
+    P̃(v) = 1/M Σ_j φ̃(ω_j) exp(−iω_j v),   ω_j = 2πj/M,
+
+and none that matters is small, so nothing cancels. M need only be so large that the tilted sum
+leaves the window with negligible probability (Chernoff's bound says how large). Where tilting does
+not help, because the probabilities have gaps (classes 0 and 9 likely, 1 to 8 all but impossible),
+the members are convolved one by one in log space.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
+
+from setwise._math.cumulant_inversion import (
+    Cgf,
+    Members,
+    Noise,
+    log_density_of_sum,
+    noise_cgf,
+    saddle_point,
+)
+from setwise.distributions import double, log_density, map_parameters
+from setwise.numerics import chunked, gather, logaddexp, logsumexp, scatter_sum
+from setwise.sets import Sets
+
+__all__ = ["log_noisy_lattice", "log_probability_of_class_sum"]
+
+_NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out
+_LONG = 8192  # terms that a Fourier sum over counts may have
+_SAFE = 1e-3  # least fraction of the Gaussian height that a Fourier sum is trusted with
+
+
+def log_probability_of_class_sum(logits: Tensor, y: Tensor) -> Tensor:
+    """log P(Σ Zₖ = y) for classes with normalised `logits` of shape (n_sets, K, C), float64.
+
+    y holds whole numbers from 0 to K(C − 1). The coefficient of xʸ in Πₖ Σ_c p_kc xᶜ.
+    """
+    n, size, n_classes = logits.shape
+    top = size * (n_classes - 1)
+    with torch.no_grad():
+        cgf = _class_cgf(logits.detach())
+        s0, spread = _tilt(cgf, y)
+        low, high = _extent(cgf, s0, torch.full_like(y, math.inf))
+        nodes = _buckets(torch.maximum(high - y, y - low) + 2, top + 1)
+
+    def piece(logits: Tensor, y: Tensor, s0: Tensor, spread: Tensor, m: int) -> Tensor:
+        height, transform = _class_transform(logits, s0, m)
+        angle = (torch.arange(transform.shape[1], device=y.device) * y[:, None]) % m
+        turn = torch.polar(torch.ones_like(angle), -2 * math.pi / m * angle)
+        share = torch.full_like(angle[0], 2.0 / m)
+        share[0] = 1.0 / m
+        if m % 2 == 0:
+            share[-1] = 1.0 / m
+        value = ((transform * turn).real * share).sum(1)
+        safe = value.detach() * (1 + spread) > _SAFE
+        out = height - s0 * y + torch.where(safe, value, 1.0).log()
+        return torch.where(safe, out, math.inf)
+
+    out = _in_buckets(piece, nodes, logits, y, s0, spread, cost=2 * size)
+    closed = (y == 0) | (y == top)
+    ends = logits[:, :, 0].sum(1), logits[:, :, -1].sum(1)
+    rest = ((out == math.inf) & ~closed).nonzero().squeeze(1)
+    out = torch.where(closed | (out == math.inf), torch.where(y == 0, *ends), out)
+    if len(rest):
+        exact = _log_pmf(gather(logits, rest)).gather(1, gather(y, rest).long().unsqueeze(1))
+        kept = torch.ones_like(closed).index_fill(0, rest, False)
+        out = torch.where(kept, out, 0.0) + scatter_sum(exact.squeeze(1), rest, n)
+    return out
+
+
+def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
+    """log Σ_v P(Σ Zₖ = v) · noise(y − v): a sum of counts or classes seen through noise.
+
+    `d` is Poisson, NegativeBinomial or Categorical over the flat members of sets of one size,
+    `noise` a Normal or Laplace with location 0 and one scale. Result in float64.
+    """
+    d, y = double(d), y.double()
+    sized = isinstance(d, NegativeBinomial)
+    end = torch.full_like(y, math.inf)
+    tensors: tuple[Tensor, ...]
+    if isinstance(d, Poisson):
+        tensors = (sets.sum(d.rate),)
+        rate = tensors[0].detach().unsqueeze(1)
+        cgf: Cgf = lambda s: rate * torch.expm1(s)  # noqa: E731
+        high, top = end, math.inf
+    elif isinstance(d, Categorical):
+        tensors = (sets.dense(d.logits),)
+        cgf = _class_cgf(tensors[0].detach())
+        high, top = end, tensors[0].shape[1] * (tensors[0].shape[2] - 1)
+    else:  # v·P(v), which has K'(s) exp K(s) for its transform, does not cancel for tiny shapes
+        members = Members.of(d, None, sets)
+        tensors = members.tensors
+        held = [t.detach() for t in tensors]
+        cgf = lambda s: members.cgf(s, *held, biased=True)  # noqa: E731
+        high, top = members.domain()[1], math.inf
+
+    with torch.no_grad():
+        edge = 1 / noise.scale.to(y) if isinstance(noise, Laplace) else end
+        both: Cgf = lambda s: cgf(s) + noise_cgf(noise, s)  # noqa: E731
+        s0, _ = saddle_point(both, -edge.expand_as(y), torch.minimum(high, edge), y)
+        first, last = _extent(cgf, s0, high)
+        first, last = first.clamp(min=float(sized)), last.clamp(max=top)
+        if isinstance(d, Poisson):  # only v that the noise can reach
+            near, far = _extent(lambda s: noise_cgf(noise, s), s0, edge.expand_as(y))
+            first = torch.maximum(first, torch.minimum((y - far).floor() - 2, last - 4)).clamp(
+                min=0
+            )
+            last = torch.minimum(last, torch.maximum((y - near).ceil() + 2, first + 4))
+        width = _buckets(last - first + 1, None)
+    large = (width > _LONG) & (y > 40)  # exp(−s·y) has died out at Im s = π
+    if sized and large.any():
+        groups = [mask.nonzero().squeeze(1) for mask in (large, ~large)]
+        parts = [sets.take(which.cpu().numpy()) for which in groups]
+        members_of = [map_parameters(d, part.members) for part in parts]
+        values = [_of_large_counts(members_of[0], parts[0].flat, gather(y, groups[0]), noise)]
+        if not large.all():
+            rest = gather(y, groups[1])
+            values.append(log_noisy_lattice(members_of[1], parts[1].flat, rest, noise))
+        return gather(torch.cat(values), torch.cat(groups).argsort())
+
+    def piece(y: Tensor, s0: Tensor, first: Tensor, *tensors: Tensor, m: int) -> Tensor:
+        v = first.unsqueeze(1) + torch.arange(m, device=y.device)
+        seen = log_density(noise, y.unsqueeze(1) - v)
+        if isinstance(d, Poisson):
+            return logsumexp(log_density(Poisson(tensors[0].unsqueeze(1)), v) + seen, 1)
+        if isinstance(d, Categorical):
+            height, transform = _class_transform(tensors[0], s0, m)
+        else:
+            omega = torch.arange(m // 2 + 1, device=y.device).to(y) * (2 * math.pi / m)
+            height = members.cgf(s0.unsqueeze(1), *tensors, biased=True)
+            s = torch.complex(*torch.broadcast_tensors(s0.unsqueeze(1), omega))
+            transform = (members.cgf(s, *tensors, biased=True) - height).exp()
+            height, seen = height.squeeze(1), seen - v.log()
+        pmf = torch.fft.irfft(transform.conj(), n=m)
+        pmf = pmf.gather(1, (v % m).long())
+        seen = seen - s0.unsqueeze(1) * v
+        most = seen.detach().amax(1, keepdim=True)
+        share = (seen - most).exp() * (v <= top)
+        value = (pmf * share).sum(1)
+        safe = value.detach() * m > (0.0 if sized else _SAFE) * share.detach().sum(1)
+        out = height + most.squeeze(1) + torch.where(safe, value, 1.0).log()
+        return torch.where(safe, out, math.inf)
+
+    cost = 8 if isinstance(d, Poisson) else 4 * tensors[-1].shape[1]
+    out = _in_buckets(piece, width, y, s0, first, *tensors, cost=cost)
+    if sized:
+        none = sets.sum(log_density(d, torch.zeros_like(sets.repeat(y))))
+        return logaddexp(torch.where(out == math.inf, -math.inf, out), none + log_density(noise, y))
+    rest = (out == math.inf).nonzero().squeeze(1)
+    if len(rest) and isinstance(d, Categorical):
+        pmf = _log_pmf(gather(tensors[0], rest))
+        v = torch.arange(pmf.shape[1], device=y.device)
+        exact = logsumexp(pmf + log_density(noise, gather(y, rest).unsqueeze(1) - v), 1)
+        out = torch.where(out == math.inf, 0.0, out) + scatter_sum(exact, rest, len(y))
+    return out
+
+
+def _of_large_counts(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
+    """The same for negative binomial sums too large for a Fourier sum: along a contour."""
+    if isinstance(noise, Laplace) or float(noise.scale) >= 1.5:
+        return log_density_of_sum(d, None, sets, y, noise)
+    # Narrow normal noise: the few whole numbers near y, one by one.
+    reach = math.ceil(9 * float(noise.scale)) + 2
+    v = y.detach().round().unsqueeze(1) + torch.arange(-reach, reach + 1, device=y.device)
+    each = sets.take(np.repeat(np.arange(len(sets)), v.shape[1]))
+    d = map_parameters(d, each.members)
+    pmf = log_density_of_sum(d, None, each.flat, v.clamp(min=1).reshape(-1)).reshape(v.shape)
+    return logsumexp(pmf + log_density(noise, y.unsqueeze(1) - v), 1)
+
+
+def _class_cgf(logits: Tensor) -> Cgf:
+    """K(s) = Σₖ log Σ_c p_kc exp(s·c) for real s of shape (n_sets, nodes)."""
+    classes = torch.arange(logits.shape[2], dtype=logits.dtype, device=logits.device)
+    return lambda s: logsumexp(logits.unsqueeze(2) + s[:, None, :, None] * classes, 3).sum(1)
+
+
+def _tilt(cgf: Cgf, y: Tensor) -> tuple[Tensor, Tensor]:
+    """The tilt that makes y the mean, 0 where it is already, and the standard deviation then."""
+    end = torch.full_like(y, math.inf)
+    s0, variance = saddle_point(cgf, -end, end, y)
+    with torch.enable_grad():
+        zero = torch.zeros_like(y).requires_grad_()
+        (mean,) = torch.autograd.grad(cgf(zero.unsqueeze(1)).sum(), zero)
+    return torch.where((mean - y).abs() < 1e-6, 0.0, s0), variance.clamp(min=0).sqrt()
+
+
+def _extent(cgf: Cgf, s0: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
+    """The range that a variable tilted by s₀ leaves only with probability 1e-18, by Chernoff."""
+    steps = 2.0 ** torch.arange(6, -15, -1, device=s0.device).to(s0)
+    up = torch.minimum(high - s0, torch.full_like(s0, 64 / 0.9)).unsqueeze(1) * (0.9 * steps / 64)
+    down = steps.expand_as(up)
+    at = cgf(s0.unsqueeze(1))
+    above = (cgf(s0.unsqueeze(1) + up) - at + _NEGLIGIBLE) / up
+    below = -(cgf(s0.unsqueeze(1) - down) - at + _NEGLIGIBLE) / down
+    worst = torch.nan_to_num(above, math.inf, math.inf).amin(1)
+    return torch.nan_to_num(below, -math.inf, posinf=-math.inf).amax(1).floor(), worst.ceil()
+
+
+def _buckets(wanted: Tensor, most: int | None) -> Tensor:
+    """Numbers of nodes rounded up to powers of two, so that few sizes occur; at most `most`."""
+    rounded = 2.0 ** wanted.clamp(min=8).log2().ceil()
+    return (rounded if most is None else rounded.clamp(max=most)).long()
+
+
+def _in_buckets(piece: Callable[..., Tensor], nodes: Tensor, *tensors: Tensor, cost: int) -> Tensor:
+    """piece(…, m) for the sets with m nodes, in turn for each m."""
+    order, values = [], []
+    for m in nodes.unique().tolist():
+        which = (nodes == m).nonzero().squeeze(1)
+        given = [gather(t, which) for t in tensors]
+        values.append(chunked(lambda *args, m=m: piece(*args, m=m), *given, cost=m * cost))
+        order.append(which)
+    return gather(torch.cat(values), torch.cat(order).argsort())
+
+
+def _class_transform(logits: Tensor, s0: Tensor, m: int) -> tuple[Tensor, Tensor]:
+    """K(s₀), and Πₖ φ̃ₖ at the frequencies 2πj/m for j = 0, …, m//2."""
+    classes = torch.arange(logits.shape[2], device=logits.device)
+    tilted = logits + s0[:, None, None] * classes
+    share = tilted.softmax(2)
+    angle = torch.arange(m // 2 + 1, device=s0.device) * classes[:, None] % m
+    angle = angle.to(share) * (2 * math.pi / m)
+    factors = torch.complex(share @ angle.cos(), share @ angle.sin())
+    while factors.shape[1] > 1:  # a product in a tree: no division, no overflow
+        half = factors.shape[1] // 2
+        paired = factors[:, :half] * factors[:, half : 2 * half]
+        factors = torch.cat([paired, factors[:, 2 * half :]], 1)
+    return logsumexp(tilted, 2).sum(1), factors.squeeze(1)
+
+
+def _log_pmf(logits: Tensor) -> Tensor:
+    """log P(Σ Zₖ = v) for every v, member by member in log space: (n_sets, K(C − 1) + 1)."""
+    n, size, n_classes = logits.shape
+
+    def extend(state: Tensor, members: Tensor) -> Tensor:
+        for k in range(members.shape[1]):
+            shifted = [
+                torch.nn.functional.pad(state, (c, n_classes - 1 - c), value=-math.inf)
+                + members[:, k, c, None]
+                for c in range(n_classes)
+            ]
+            state = logsumexp(torch.stack(shifted), 0)
+        return state
+
+    state = logits.new_zeros(n, 1)
+    block = max(1, math.isqrt(size))
+    for members in logits.split(block, 1):
+        cost = 2 * block * n_classes * (state.shape[1] + block * n_classes)
+        state = chunked(extend, state, members, cost=cost)
+    return state

@@ -1,1 +1,0 @@
-"""Shared mathematics: automata, counts, sums by inversion, integrals on the line."""

@@ -1,0 +1,318 @@
+"""Fitted estimators in folders: plain files, no pickle; loading runs no code from them.
+
+A saved folder holds `setwise.json` and one folder `model-…` with the model's own files (native
+model files of the boosting libraries, safetensors). `setwise.json` is an object with
+
+* `format`: the version of this description, 1; a newer one is refused;
+* `sha256`: the digest of this very file with 64 zeros in place of the digest;
+* `setwise`: the version that wrote it;
+* `estimator`, `params`: the class of the estimator and its constructor's arguments;
+* `family`, `learner`: what the arguments meant when the estimator was fitted;
+* `model`: the `class` of the model, the `facts` that it needs and the `folder` of its files;
+* `shared`: the shared parameters; `identifiability`, `alignment`: what labels tell, what `align`
+  found; `n_features_in`, `feature_names_in`, `history`: as the attributes of these names;
+* `files`: the sha256 of every other file.
+
+`setwise.io.encoding` says how arguments are written. What has no form in JSON (a function, a torch
+module) is kept by its description only: the loaded model predicts all the same, and `fit` asks for
+it.
+
+Digests find damage, not malice: whoever can write a folder can write its digests, and so give you
+a wrong model, but no code. (The boosting libraries read their model files with their own parsers.)
+
+A save writes its files beside the old ones and then replaces `setwise.json` in one step: whenever
+it is interrupted, the folder holds a whole model, the old one or the new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import json
+import os
+import re
+import shutil
+import uuid
+from contextlib import suppress
+from importlib.metadata import version
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+import numpy as np
+import torch
+from sklearn.exceptions import NotFittedError
+
+from setwise.distributions import Family
+from setwise.identifiability import Alignment, Identifiability
+from setwise.io.encoding import arguments, decode, encode, known
+from setwise.learners import Learner, models
+from setwise.objective import Intercept
+
+__all__ = ["Saveable", "load", "save"]
+
+FORMAT = 2
+NAME = "setwise.json"
+OURS = re.compile(r"setwise\.json(\.part)?|model-[0-9a-f]{32}")
+DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "setwise": str,
+    "estimator": str,
+    "params": dict,
+    "family": dict,
+    "learner": dict,
+    "model": dict,
+    "shared": list,
+    "spread": list,
+    "steps": int,
+    "intercept": dict,
+    "identifiability": dict,
+    "alignment": (dict, type(None)),
+    "n_features_in": (int, type(None)),
+    "feature_names_in": (list, type(None)),
+    "history": list,
+    "files": dict,
+}
+
+
+# ---- writing
+
+
+def save(est: Any, folder: str | Path) -> None:
+    """Writes a fitted estimator into a folder, without pickle; `load` reads it.
+
+    A folder that holds anything but a saved model is refused; an older model in it is replaced,
+    at the very end and in one step.
+    """
+    folder = Path(folder)
+    classes = _estimators()
+    if type(est).__name__ not in classes:
+        raise TypeError(
+            f"save is for {' and '.join(sorted(classes))}, got {type(est).__name__}: of a Pipeline "
+            f"save the last step, or keep the whole with joblib"
+        )
+    if not hasattr(est, "model_"):
+        raise NotFittedError(
+            f"this {type(est).__name__} is not fitted yet: call fit(X, observations) before save"
+        )
+    _check_target(folder)
+    is_new = not folder.exists()
+    own = folder / f"model-{uuid.uuid4().hex}"
+    part = folder / (NAME + ".part")
+    try:
+        own.mkdir(parents=True)
+        facts = est.model_.save(own)
+        files = {path.relative_to(folder).as_posix(): _digest(path) for path in _files(own)}
+        text = _seal(_describe(est, own.name, facts, files))
+        with part.open("wb") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+    except BaseException:
+        part.unlink(missing_ok=True)
+        shutil.rmtree(own, ignore_errors=True)
+        if is_new:
+            with suppress(OSError):
+                folder.rmdir()
+        raise
+    part.replace(folder / NAME)
+    for old in folder.glob("model-*"):
+        if old != own:
+            shutil.rmtree(old, ignore_errors=True)
+
+
+def _check_target(folder: Path) -> None:
+    """Raises unless the folder is free, or holds nothing but what `save` once wrote."""
+    if not folder.exists():
+        return
+    if not folder.is_dir():
+        raise ValueError(f"{folder} is a file: a model is saved into a folder, name another one")
+    others = sorted(path.name for path in folder.iterdir() if not OURS.fullmatch(path.name))
+    if others:
+        raise ValueError(
+            f"{folder} holds other things than a saved model ({', '.join(others[:5])}): name a new "
+            f"folder, or an empty one"
+        )
+
+
+def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
+    params = arguments(est)
+    if hasattr(est, "classes_"):  # predictions name them, so they must be kept
+        labels = params["n_classes"]
+        is_kept = not isinstance(labels, dict) or labels["kind"] != "unsaved"
+        params["n_classes"] = labels if is_kept else encode(est.classes_)
+    alignment = est.alignment_
+    names = getattr(est, "feature_names_in_", None)
+    return {
+        "format": FORMAT,
+        "sha256": "0" * 64,
+        "setwise": version("setwise"),
+        "estimator": type(est).__name__,
+        "params": params,
+        "family": encode(est.family_),
+        "learner": encode(est.learner_),
+        "model": {"class": type(est.model_).__name__, "folder": own, "facts": facts},
+        "shared": est.shared_.tolist(),
+        "spread": est.spread_.tolist(),
+        "steps": est.steps_,
+        "intercept": {name: part.tolist() for name, part in est.intercept_._asdict().items()},
+        "identifiability": est.identifiability_.facts(),
+        "alignment": None if alignment is None else alignment.facts(),
+        "n_features_in": est.n_features_in_,
+        "feature_names_in": None if names is None else [str(name) for name in names],
+        "history": est.history_,
+        "files": files,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """numpy's numbers and arrays among facts, as JSON knows them."""
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"{type(value).__name__} is not fit for JSON: {value!r}"[:500])
+
+
+def _seal(body: dict[str, Any]) -> bytes:
+    """The text of a description, with its own digest in it."""
+    text = json.dumps(body, indent=1, default=_plain).encode() + b"\n"
+    digest = hashlib.sha256(text).hexdigest()
+    return text.replace(b"0" * 64, digest.encode(), 1)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# ---- reading
+
+
+class Saveable:
+    """What can be saved and loaded: a class derived from this is known to `load`."""
+
+    def save(self, folder: str | Path) -> None:
+        """Writes the fitted estimator into a folder, without pickle; `setwise.load` reads it."""
+        save(self, Path(folder))
+
+
+def load(folder: str | Path, *, module: Any = None) -> Any:
+    """The fitted estimator that `est.save(folder)` wrote; it predicts exactly the same.
+
+    Nothing in the folder is run as code, so it may come from a stranger. A network of your own is
+    saved without its code: give the module again, with any weights, as `module`. A folder that
+    is missing, was cut short or altered, or was written by a newer version is a ValueError.
+    """
+    folder = Path(folder)
+    body = _read(folder)
+    _check_files(folder, body["files"])
+    try:
+        return _rebuild(folder, body, module)
+    except (ImportError, MemoryError):
+        raise
+    except Exception as error:  # whatever a library says of what it cannot read
+        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
+        raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
+
+
+def _read(folder: Path) -> dict[str, Any]:
+    """The description, after every check that it can be given by itself."""
+    path = folder / NAME
+    if not path.is_file():
+        missing = f"has no {NAME}" if folder.is_dir() else "is not a folder"
+        raise ValueError(
+            f"{folder} {missing}: give the folder that est.save(folder) wrote a fitted model into"
+        )
+    text = path.read_bytes()
+    damaged = f"{path} was cut short or altered: save the model again, or copy the folder again"
+    try:
+        body = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"{damaged} ({error})") from error
+    if not isinstance(body, dict) or type(body.get("format")) is not int:
+        raise ValueError(f"{damaged} (there is no format version in it)")
+    if body["format"] != FORMAT:
+        older = body["format"] < FORMAT
+        raise ValueError(
+            f"{path} is of format {body['format']}, written by setwise {body.get('setwise')}; this "
+            f"version reads format {FORMAT}: "
+            + ("fit and save the model again" if older else "update setwise")
+        )
+    found = DIGEST.search(text)
+    if found is None:
+        raise ValueError(f"{damaged} (there is no digest in it)")
+    zeros = text[: found.start(1)] + b"0" * 64 + text[found.end(1) :]
+    if hashlib.sha256(zeros).hexdigest().encode() != found[1]:
+        raise ValueError(f"{damaged} (its digest is another)")
+    for name, kind in FIELDS.items():
+        if name not in body or not isinstance(body[name], kind) or isinstance(body[name], bool):
+            raise ValueError(f"{path}: {name!r} is missing or of a wrong type")
+    return body
+
+
+def _check_files(folder: Path, files: dict[str, Any]) -> None:
+    for name, digest in files.items():
+        parts = PurePosixPath(name).parts
+        if len(parts) < 2 or not OURS.fullmatch(parts[0]) or ".." in parts:
+            raise ValueError(f"{folder / NAME} names a file outside of the model: {name!r}")
+        path = folder.joinpath(*parts)
+        if not path.is_file():
+            raise ValueError(f"{path} is missing: copy the whole folder again")
+        if _digest(path) != digest:
+            raise ValueError(f"{path} was cut short or altered: copy the whole folder again")
+
+
+def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
+    cls = known(body["estimator"], _estimators(), "estimator")
+    est = cls(**{name: decode(value, module) for name, value in body["params"].items()})
+    est.family_, est.learner_ = decode(body["family"], module), decode(body["learner"], module)
+    if not isinstance(est.family_, Family) or not isinstance(est.learner_, Learner):
+        raise ValueError("'family' or 'learner' is something else")
+    family, intercept = est.family_, body["intercept"]
+    est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
+    est.steps_ = body["steps"]
+    est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
+    est.intercept_ = Intercept(
+        _vector(intercept["raw"], len(family.outputs), "outputs"),
+        _vector(intercept["shared"], len(family.shared), "shared parameters"),
+    )
+    facts = body["model"]
+    model = known(facts["class"], models(), "model")
+    own = facts["folder"]
+    if not OURS.fullmatch(own):
+        raise ValueError(f"{own!r} is no folder of a model")
+    given = {}
+    if "module" in inspect.signature(model.load).parameters:
+        given["module"] = module
+    elif module is not None:
+        raise ValueError(f"module= is for networks of your own, but this is a {model.__name__}")
+    est.model_ = model.load(folder / own, facts["facts"], **given)
+    est.identifiability_ = Identifiability.from_facts(body["identifiability"])
+    alignment = body["alignment"]
+    est.alignment_ = None if alignment is None else Alignment.from_facts(alignment)
+    est.history_, est.n_features_in_ = body["history"], body["n_features_in"]
+    names = body["feature_names_in"]
+    if names is not None:
+        est.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
+    return est
+
+
+def _vector(values: Any, length: int, what: str) -> torch.Tensor:
+    numbers = [float(x) for x in values]
+    if len(numbers) != length:
+        raise ValueError(f"there are {len(numbers)} {what} where the family has {length}")
+    return torch.tensor(numbers, dtype=torch.float64)
+
+
+def _estimators() -> dict[str, type[Any]]:
+    """The estimators and what is derived from them, by name."""
+    found: dict[str, type[Any]] = {}
+    todo: list[type[Any]] = Saveable.__subclasses__()
+    while todo:
+        cls = todo.pop()
+        todo.extend(cls.__subclasses__())
+        if not cls.__name__.startswith("_"):
+            found[cls.__name__] = cls
+    return found

@@ -1,0 +1,205 @@
+"""EM: any scikit-learn classifier or regressor as a learner.
+
+The E-step completes the data: for each row, what its target is expected to be once the y of its
+sets are known, which a gradient of the set likelihood tells. The M-step is the estimator's own
+`fit`, and its predictions are where the next E-step begins.
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.exceptions import ConvergenceWarning
+from torch import Tensor
+
+from setwise.learners.base import Fitted, Learner, Model, Task
+from setwise.learners.em.files import read_estimator, write_estimator
+from setwise.learners.em.targets import log_probabilities, targets_for
+from setwise.learners.em.trainer import Trainer, predict
+from setwise.learners.inputs import as_array, take_rows
+from setwise.objective import Objective, judge
+
+__all__ = ["EM"]
+
+Floats = NDArray[np.float64]
+FALL = 0.25  # of the likelihood gained so far: a fall by more means that a step was too long
+
+
+class EM(Learner):
+    """Wraps a scikit-learn classifier (for classes) or regressor (for numbers).
+
+    Classes are fitted as weighted copies of a row, one per class; numbers as the expected target.
+    The regressor predicts the location of location families (normal, Cauchy, …) and the mean of
+    Poisson, exponential, gamma and negative binomial targets; scales may be fixed or shared, not
+    predicted. An estimator without `sample_weight` gets rows drawn in proportion to the weights.
+
+    Two things make this fast and honest. A step is longer than that of plain EM, by the ratio of
+    the information in complete data to that in the sets (for the mean of K members: K), and is
+    halved while the likelihood falls. And the E-step uses predictions for rows that the estimator
+    was *not* fitted to, from `folds`-fold cross-fitting or, for bagged regressors, out of the bag:
+    a forest that is fed its own fit would stay where it is. Their set likelihood (that of `eval`
+    where given) says when to stop, after `patience` iterations without a gain of `tol` per set;
+    the best iterate is kept. `folds=0` uses plain predictions.
+
+    >>> from sklearn.linear_model import LinearRegression
+    >>> EM(LinearRegression(), max_iter=10)
+    EM(estimator=LinearRegression(), max_iter=10)
+    """
+
+    missing: ClassVar[bool] = True  # both are for the estimator to decide
+    sparse: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        estimator: Any,
+        *,
+        max_iter: int = 30,
+        tol: float = 1e-3,
+        patience: int = 3,
+        folds: int = 3,
+    ) -> None:
+        self.estimator = estimator
+        self.max_iter = max_iter
+        self.tol = tol
+        self.patience = patience
+        self.folds = folds
+
+    def fit(self, task: Task) -> Fitted:
+        """Alternates completed targets and fits of the estimator."""
+        rows, objective = _used(task.objective)
+        targets = targets_for(objective, task.raw, task.shared, task.seed)
+        trainer = Trainer(self.estimator, targets, self.folds, task.seed)
+        X = take_rows(_table(task.X), rows)
+        held_out = None if task.eval is None else (_table(task.eval[0]), task.eval[1])
+
+        def score(predicted: Floats, shared: Tensor, fitted: list[Any]) -> dict[str, float]:
+            out = {"train": objective.score(targets.raw(predicted, shared), shared)}
+            if held_out is not None:
+                each = [trainer.predict(f, held_out[0]) for f in fitted]
+                values = (
+                    np.mean(each, 0) if each else np.repeat(predicted[:1], held_out[1].n_rows, 0)
+                )
+                raw = targets.raw(values, shared)
+                out["valid"] = judge(held_out[1], raw, shared, task.intercept).score
+            return out
+
+        raw = task.raw.expand(task.objective.n_rows, -1) if task.guide is None else task.guide
+        values = targets.values(raw[torch.from_numpy(rows)], task.shared)
+        start = _Iterate(-math.inf, values, values, task.shared, [])
+        if task.guide is None:
+            start = start._replace(score=_last(score(values, task.shared, [])))
+        here, best, kept, stale, damp = start, start, None, 0, 1.0
+        with task.progress.running("EM", self.max_iter):
+            for _ in range(self.max_iter):
+                wanted = targets.step(here.predicted, here.shared, damp)
+                predicted, fitted = trainer.out_of_sample(X, wanted)
+                shared = here.shared
+                if task.free:
+                    shared = targets.fit_shared(predicted, shared)
+                figures = score(predicted, shared, fitted)
+                task.progress.step(**figures)
+                new = _Iterate(_last(figures), predicted, wanted, shared, fitted)
+                if start.score == -math.inf:  # a guide saw these very sets: no measure of a fit
+                    start = best = new
+                stale = 0 if new.score > best.score + self.tol else stale + 1
+                too_far = new.score < best.score - FALL * (best.score - start.score)
+                if too_far:
+                    here, damp = best, damp / 2
+                else:
+                    here, damp = new, min(1.0, 2 * damp) if new.score > best.score else damp
+                best = max(best, new, key=lambda i: i.score)
+                kept = new if kept is None else max(kept, new, key=lambda i: i.score)
+                if stale >= self.patience:
+                    break
+        if kept is None or kept.score == -math.inf:
+            raise ValueError(
+                f"{self!r}: no iteration gave a finite likelihood; allow at least one, and check "
+                f"that the estimator's predictions are finite"
+            )
+        if task.guide is None and kept.score < start.score - self.tol:
+            warnings.warn(
+                f"{self!r} says less of the sets than a model without features (log-likelihood "
+                f"{kept.score:.4g} per set against {start.score:.4g}): the estimator does not suit "
+                f"these labels, or there are too few sets",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        only = kept.fitted[0] if len(kept.fitted) == 1 else trainer.fit(X, kept.wanted)
+        model = EMModel(only, **targets.facts(kept.shared))
+        return Fitted(model, kept.shared, converged=stale >= self.patience)
+
+
+class _Iterate(NamedTuple):
+    """The targets that were wanted, what was predicted of each row unseen, and how good that is."""
+
+    score: float
+    predicted: Floats
+    wanted: Floats
+    shared: Tensor
+    fitted: list[Any]
+
+
+def _last(figures: dict[str, float]) -> float:
+    """The held-out likelihood where there is one; −inf where it is not a number."""
+    value = list(figures.values())[-1]
+    return value if math.isfinite(value) else -math.inf
+
+
+def _used(objective: Objective) -> tuple[NDArray[np.int64], Objective]:
+    """The rows that some set of positive weight names, and the objective over just those."""
+    kept = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
+    if not sum(len(o) for o in kept):
+        raise ValueError("all sets have weight 0: there is nothing to learn from")
+    return objective.batch(kept)
+
+
+def _table(X: Any) -> Any:
+    """X as scikit-learn takes it: frames, sparse matrices and arrays as they are."""
+    if hasattr(X, "column_names") or not hasattr(X, "shape"):  # pyarrow; a data set is refused
+        return as_array(X, missing=True, who="EM")
+    return np.asarray(X.detach().cpu()) if isinstance(X, Tensor) else X
+
+
+class EMModel(Model):
+    """A fitted estimator, and how its predictions become raw parameters.
+
+    Probabilities are mixed with a little of a uniform distribution (0.1 %), as forests give zeros;
+    the raw parameters are their logarithms. A location is the prediction itself. A mean, not less
+    than `floor`, is exp(raw + offset).
+    """
+
+    def __init__(
+        self, estimator: Any, n_classes: int = 0, offset: float | None = None, floor: float = 0.0
+    ) -> None:
+        self.estimator = estimator
+        self.n_classes, self.offset, self.floor = n_classes, offset, floor
+
+    def raw(self, X: Any) -> Floats:
+        """Raw parameters of each row, (rows, outputs)."""
+        values = predict(self.estimator, _table(X), self.n_classes)
+        if self.n_classes:
+            return log_probabilities(values)
+        if self.offset is not None:
+            values = np.log(np.maximum(values, self.floor)) - self.offset
+        return values[:, None]
+
+    def importance(self) -> Floats | None:
+        """The estimator's own `feature_importances_`, where it has them."""
+        found = getattr(self.estimator, "feature_importances_", None)
+        return None if found is None else np.asarray(found, np.float64) / max(np.sum(found), 1e-300)
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Writes the estimator with skops, which needs no pickle."""
+        write_estimator(self.estimator, folder)
+        return {"n_classes": self.n_classes, "offset": self.offset, "floor": self.floor}
+
+    @classmethod
+    def load(cls, folder: Path, facts: dict[str, Any]) -> EMModel:
+        """Reads it back; types that are not known to be safe are refused."""
+        return cls(read_estimator(folder), **facts)

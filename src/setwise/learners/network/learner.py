@@ -1,0 +1,254 @@
+"""Network: any torch module, trained on minibatches of sets."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import clone
+from torch import Tensor, nn
+
+from setwise.learners.base import Fitted, Learner, Model, Task
+from setwise.learners.network.checkpoint import has_checkpoint, read_tensors, write_tensors
+from setwise.learners.network.encoding import as_numbers
+from setwise.learners.network.initialization import begin
+from setwise.learners.network.modules import (
+    MLP,
+    RawNetwork,
+    Rows,
+    make_body,
+    units,
+)
+from setwise.learners.network.training import (
+    PREDICT,
+    Settings,
+    Training,
+    resolve_schedule,
+)
+from setwise.learners.progress import Progress
+from setwise.objective import Objective
+
+__all__ = ["Network", "NetworkModel"]
+
+FILE = "network.safetensors"
+DOUBT = 0.2  # how far the probabilities of a guide are drawn towards chance
+
+
+class NetworkModel(Model):
+    """A trained network; `network` maps rows of X to raw parameters."""
+
+    def __init__(self, network: RawNetwork, n_features: int) -> None:
+        self.network, self.n_features = network.eval(), n_features
+
+    def raw(self, X: Any) -> NDArray[np.float64]:
+        """Raw parameters of each row, (rows, outputs), computed in batches."""
+        rows = Rows(X, self.network.base.device)
+        if len(rows) and (found := rows.n_features) != self.n_features:
+            raise ValueError(f"X has {found} features, the network has {self.n_features}")
+        with torch.no_grad():
+            parts = [
+                self.network(rows.take(part)).double().cpu()
+                for part in np.array_split(
+                    np.arange(len(rows)), max(1, math.ceil(len(rows) / PREDICT))
+                )
+            ]
+        return np.asarray(torch.cat(parts).numpy())
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Writes the weights; returns what the default module is rebuilt from."""
+        write_tensors(Path(folder) / FILE, self.network.state_dict(), {})
+        body = self.network.body
+        if not isinstance(body, MLP):
+            return {"module": "custom", "n_features": self.n_features}
+        layers = [m for m in body.layers if isinstance(m, nn.Linear)]
+        dropout = next((m.p for m in body.layers if isinstance(m, nn.Dropout)), 0.0)
+        hidden = [m.out_features for m in layers[:-1]]
+        facts = {"module": "mlp", "n_features": self.n_features}
+        return {**facts, "hidden": hidden, "dropout": dropout}
+
+    @classmethod
+    def load(cls, folder: Path, facts: dict[str, Any], module: Any = None) -> NetworkModel:
+        """The network that `save` wrote; a user's own module must be given, for its code."""
+        tensors, _ = read_tensors(Path(folder) / FILE)
+        base, unit, n_features = tensors["base"], tensors["unit"], int(facts["n_features"])
+        if facts["module"] == "mlp":
+            body: nn.Module = MLP(n_features, len(base), facts["hidden"], facts["dropout"])
+        elif module is not None:
+            body = make_body(module, n_features, len(base))
+        else:
+            raise ValueError(
+                "this network is a module of your own, whose code is not in the folder: pass the "
+                "module to setwise.load(folder, module=...), with any weights"
+            )
+        network = RawNetwork(body, base, unit)
+        try:
+            network.load_state_dict(tensors)
+        except RuntimeError as error:
+            raise ValueError(f"the saved weights do not fit the module: {error}") from error
+        return cls(network, n_features)
+
+    def __getstate__(self) -> dict[str, Any]:
+        device = self.network.base.device
+        if device.type == "cpu":
+            return self.__dict__.copy()
+        import copy
+
+        return {**self.__dict__, "network": copy.deepcopy(self.network).cpu()}
+
+
+class Network(Learner):
+    """A neural network: any torch module from rows of X to raw parameters.
+
+    `module` is a `torch.nn.Module` (copied for each fit) or a function `(n_features, n_outputs)`
+    that builds one; None is a perceptron with standardised inputs, `hidden` layers of ReLU and
+    `dropout`. Its outputs count from the intercept-only maximum likelihood, locations in units of
+    the spread of the targets, so that targets of any size are learned alike. Minibatches are of
+    `batch_size` *sets* (None: about 512 members), and each distinct row of a batch goes through
+    the module once. AdamW with `lr`, `weight_decay` and gradients of norm at most `clip`;
+    `schedule` is "cosine", "constant" (both after a short warm-up) or a function
+    `(step, total) -> factor`. `epochs` None is about 3 000 steps, 20 to 200 epochs.
+
+    With `eval` sets, training stops once `patience` epochs in a row (None: never) were worse than
+    the best one by more than chance explains, and goes back to it; else the schedule is followed to
+    its end, which is where the weights settle. `device` None is CUDA where there is one;
+    `precision="bf16"` runs the module, never the likelihood, in mixed precision. `checkpoint` is a
+    folder: written after every epoch, and a fit that was cut short goes on from there, to the same
+    weights. X may also be a tensor of any shape (rows, …) or a map-style `Dataset`.
+
+    >>> import setwise as sw
+    >>> X = np.linspace(-1, 1, 200)[:, None]
+    >>> means = sw.Mean().observe(X[:, 0] ** 2, sw.Sets.random(200, 400, 2, seed=0))
+    >>> objective = Objective(sw.Normal(), [means], 200)
+    >>> fitted = Network(epochs=30).fit(Task(X, objective, *objective.start()))
+    >>> bool(np.abs(fitted.model.raw(X)[:, 0] - X[:, 0] ** 2).mean() < 0.05)
+    True
+    """
+
+    def __init__(
+        self,
+        module: nn.Module | Callable[[int, int], nn.Module] | None = None,
+        *,
+        hidden: Sequence[int] = (128, 128),
+        dropout: float = 0.0,
+        epochs: int | None = None,
+        batch_size: int | None = None,
+        lr: float = 1e-3,
+        weight_decay: float = 0.3,
+        schedule: str | Callable[[int, int], float] = "cosine",
+        clip: float | None = 1.0,
+        patience: int | None = 20,
+        device: str | torch.device | None = None,
+        precision: str = "float32",
+        checkpoint: str | Path | None = None,
+    ) -> None:
+        self.module = module
+        self.hidden = hidden
+        self.dropout = dropout
+        self.epochs = epochs
+        self.batch_size = batch_size
+        self.lr = lr
+        self.weight_decay = weight_decay
+        self.schedule = schedule
+        self.clip = clip
+        self.patience = patience
+        self.device = device
+        self.precision = precision
+        self.checkpoint = checkpoint
+
+    def fit(self, task: Task) -> Fitted:
+        """Trains a network on the task."""
+        settings = self._settings(task.objective)
+        rows = Rows(task.X, settings.device)
+        family = task.objective.family
+        base, unit = units(family, task.raw, task.shared)
+        moments = rows.moments() if self.module is None else None
+
+        def make(number: int) -> RawNetwork:
+            torch.manual_seed(task.seed + 7919 * number)
+            if moments is None:
+                body = make_body(self.module, rows.n_features, len(base), number)
+            else:
+                body = MLP(rows.n_features, len(base), self.hidden, self.dropout, moments)
+            network = RawNetwork(body, base.clone(), unit.clone()).to(settings.device)
+            with torch.no_grad():  # lazy layers learn their size, a wrong shape shows itself
+                network.eval()(rows.take(np.zeros(1, np.int64)))
+            return network
+
+        cuda = [settings.device] if settings.device.type == "cuda" else []
+        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        with torch.random.fork_rng(devices=cuda):
+            ready = rows.prepared(make(0).prepare)
+            begun = folder is not None and has_checkpoint(folder)
+            if task.restarts > 1 and not begun:
+                network = begin(make, task, ready, settings)
+            else:
+                network = make(0)
+            torch.manual_seed(task.seed)
+            training = Training(network, task, ready, settings, task.seed)
+            converged = training.run(task, self.patience, folder)
+        shared = training.shared.detach().double().cpu()
+        model = NetworkModel(training.network, rows.n_features)
+        return Fitted(model, shared, converged, training.kept)
+
+    def for_steps(self, steps: int) -> Network:
+        """The same with so many epochs."""
+        made: Network = clone(self).set_params(epochs=steps)
+        return made
+
+    def _settings(self, objective: Objective) -> Settings:
+        members = sum(len(o.sets.indices) for o in objective.observations)
+        size = self.batch_size
+        if size is None:
+            size = min(512 * objective.n_sets // members, objective.n_sets // 16)
+            size = int(np.clip(size, 16, 256))
+        n_batches = math.ceil(objective.n_sets / size)
+        epochs = self.epochs
+        if epochs is None:
+            epochs = int(np.clip(3000 // n_batches, 20, 200))
+        positive = {"epochs": epochs, "batch_size": size, "lr": self.lr, "clip": self.clip}
+        for name, value in (positive | {"patience": self.patience}).items():
+            if value is not None and value <= 0:
+                raise ValueError(f"{name} must be positive, got {value}")
+        if self.precision not in ("float32", "bf16"):
+            raise ValueError(f'precision is "float32" or "bf16", got {self.precision!r}')
+        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        return Settings(
+            epochs=epochs,
+            batch_size=size,
+            lr=self.lr,
+            weight_decay=self.weight_decay,
+            schedule=resolve_schedule(self.schedule),
+            clip=self.clip,
+            precision=self.precision,
+            device=torch.device(device),
+        )
+
+    @staticmethod
+    def pilot(task: Task) -> Tensor:
+        """Logits of every row, (rows, classes), from the usual network.
+
+        For learners that begin at a constant, where classes that can be swapped stay alike: a
+        guide that tells them apart. Two classes are soon told apart: a third of the usual epochs
+        will do. As it is too sure of the rows it learned from, its probabilities are drawn towards
+        chance.
+        """
+        alone = dataclasses.replace(
+            task,
+            X=as_numbers(task.X),
+            eval=None,
+            guide=None,
+            progress=Progress(task.progress.verbose),
+        )
+        learner = Network()
+        if task.objective.n_outputs <= 2:
+            learner.epochs = math.ceil(learner._settings(task.objective).epochs / 3)
+        raw = learner.fit(alone).model.raw(alone.X)
+        p = torch.from_numpy(raw).softmax(1)
+        logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()
+        return logits - logits.mean(1, keepdim=True)

@@ -1,0 +1,112 @@
+"""How well locations suit sets that were not learned from, whatever the spread around them.
+
+A scale fitted to the sets that a model learned from shrinks while the model learns them by heart. A
+likelihood of other sets at that scale turns down long before predictions get worse: it judges the
+scale. So models are stopped and compared by a profile likelihood, in which the spread of targets
+around their locations is the one that suits the other sets best.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from setwise.objective.objective import Objective
+
+__all__ = ["Intercept", "Judged", "judge", "surely_worse"]
+
+STEPS = 30  # of Newton's method; one or two are usual
+ENOUGH = 1e-4  # per set: a step that brings less is the last
+FARTHEST = 2.0  # that one step changes a logarithm
+CHANCE = 1.0  # standard errors that a difference may be of by chance
+
+
+class Intercept(NamedTuple):
+    """The model without features: raw numbers that are the same for all rows, and shared ones."""
+
+    raw: Tensor  # (outputs,)
+    shared: Tensor  # (number of shared parameters,)
+
+
+class Judged(NamedTuple):
+    """What sets say of locations, and the change of spread that suits them best."""
+
+    score: float
+    change: Tensor
+    sets: Tensor  # what each set adds to the score
+
+
+def judge(
+    objective: Objective,
+    raw: Tensor,
+    shared: Tensor,
+    intercept: Intercept,
+    begin: Tensor | None = None,
+) -> Judged:
+    """The mean log-likelihood per set at the best spread, and how that differs from the given one.
+
+    A few sets can suit a spread by chance. So the spread is drawn towards that of the intercept,
+    as one more set would do, and the score pays for the distance: with a hundred sets neither
+    matters. A family without any spread to learn is judged as it is. `begin` is a change to
+    start from.
+    """
+    family, total = objective.family, objective.total_weight
+    at = intercept.raw[1:].to(raw), intercept.shared.to(raw)
+    strength = total / objective.n_sets
+
+    def losses(change: Tensor) -> tuple[Tensor, Tensor]:
+        moved, own = family.respread(raw, shared, change)
+        away = torch.cat([moved[:, 1:].mean(0) - at[0], own - at[1], 2 * change[1:]])
+        sets = torch.cat(objective.weighted(moved, own))
+        return sets, 0.5 * strength * away.square().sum() - sets.sum()
+
+    change = raw.new_zeros(family.n_spread) if begin is None else begin.to(raw)
+    if not family.n_spread:
+        with torch.no_grad():
+            sets, loss = losses(change)
+        return Judged(-float(loss) / total, change, sets / total)
+    for _ in range(STEPS):
+        value, sets, step, gain = _newton(losses, change)
+        if not gain > ENOUGH * total:
+            break
+        while step.abs().max() > 1e-9:
+            with torch.no_grad():
+                if float(losses(change + step)[1]) < value:
+                    break
+            step = 0.5 * step
+        change = change + step
+    # What the last step brings is known to third order.
+    return Judged((gain - value) / total, change + step, sets / total)
+
+
+def surely_worse(new: Tensor, old: Tensor, n_rows: int) -> bool:
+    """Whether sets speak for the old locations by more than chance; both are `Judged.sets`.
+
+    Sets that share rows err together: they count as no more than there are rows.
+    """
+    loss = old - new
+    if not loss.isfinite().all():
+        return not bool(new.isfinite().all())
+    error = (loss.var(correction=0) * len(loss) * max(1.0, len(loss) / n_rows)).sqrt()
+    return bool(loss.sum() > CHANCE * error)
+
+
+def _newton(
+    losses: Callable[[Tensor], tuple[Tensor, Tensor]], at: Tensor
+) -> tuple[float, Tensor, Tensor, float]:
+    """The loss here, of each set too, a step downhill and what it brings to second order."""
+    with torch.enable_grad():
+        leaf = at.detach().clone().requires_grad_()
+        sets, value = losses(leaf)
+        (slope,) = torch.autograd.grad(value, leaf, create_graph=True)
+        rows = [torch.autograd.grad(s, leaf, retain_graph=True)[0] for s in slope]
+    slope, hessian = slope.detach(), torch.stack(rows)
+    if not (value.isfinite() and slope.isfinite().all() and hessian.isfinite().all()):
+        return float(value.detach()), sets.detach(), torch.zeros_like(at), 0.0
+    sizes, directions = torch.linalg.eigh(hessian)
+    step = -directions @ ((directions.T @ slope) / sizes.abs().clamp_min(1e-12))
+    step = step * (FARTHEST / step.abs().max().clamp_min(FARTHEST))
+    return float(value.detach()), sets.detach(), step, max(0.0, -0.5 * float(slope @ step))

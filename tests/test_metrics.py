@@ -124,7 +124,8 @@ def test_classes_out_of_range():
 
 def test_set_log_likelihood_is_the_score():
     class Model:
-        def score(self, X, observations):
+        def score(self, X, observations, *, profile):
+            assert profile
             return -len(observations) / len(X)
 
     assert metrics.set_log_likelihood(Model(), [1, 2], [1]) == -0.5

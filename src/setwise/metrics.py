@@ -125,7 +125,9 @@ def concordance(z: Any, predicted: Any) -> float:
 def set_log_likelihood(estimator: Any, X: Any, observations: Any) -> float:
     """The mean log-likelihood per set of held-out observations: no individual label is needed.
 
-    (Σ weight · log p(y)) / Σ weight, which is the estimator's own `score`. Larger is better.
+    (Σ weight · log p(y)) / Σ weight, at the scale of targets that suits these observations best: the
+    estimator's own `score(..., profile=True)`, which judges predictions and nothing else. Larger is
+    better.
 
     >>> import setwise as sw
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
@@ -138,7 +140,7 @@ def set_log_likelihood(estimator: Any, X: Any, observations: Any) -> float:
         raise TypeError(
             f"a fitted AggregateRegressor or AggregateClassifier is expected, got {estimator!r}"
         )
-    return float(estimator.score(X, observations))
+    return float(estimator.score(X, observations, profile=True))
 
 
 permutation_accuracy_scorer = make_scorer(permutation_accuracy)

@@ -1,16 +1,18 @@
 # `make` lists the targets. Each one sets up .venv first if it has to.
 PYTHON ?= python3
 WORKERS ?= 2
+TABLE ?= uci
+OPTIONS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench clean
+.PHONY: help setup demo test lint format docs bench reproduce clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## Create .venv with the pinned versions (PYTHON=python3.12 picks another Python)
 
@@ -45,6 +47,9 @@ bench: setup ## Measure likelihoods and learners (about 20 minutes)
 	$(BIN)/python -m benchmarks.learners
 	$(BIN)/python -m benchmarks.network
 	$(BIN)/python -m benchmarks.em
+
+reproduce: setup ## Run a table of the paper: make reproduce TABLE=uci OPTIONS='--trials 2 --jobs 2'
+	$(BIN)/python -m reproduction $(TABLE) $(OPTIONS)
 
 clean: ## Remove caches and build outputs; .venv stays
 	rm -rf build dist site .import_linter_cache .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -26,10 +26,10 @@ from rich.console import Console
 from sklearn.datasets import load_digits
 
 import setwise as sw
+from reproduction import classification
+from reproduction.baselines import METHODS
 from setwise import classes
 from setwise.datasets import load
-from setwise.experiments import classification
-from setwise.experiments.baselines import METHODS
 from setwise.learners import boosting, leaves, network_beginning
 
 SETS = ("isolet", "letter", "cardiotocography", "japanesevowels", "satimage", "vehicle")
@@ -44,7 +44,7 @@ def fit(name: str, kind: str, learner: Any) -> tuple[float, float, float]:
     x = data.table[data.rows(0, data.z.shape[1])[0]].double().numpy()
     seen = []
     for part, bounds in enumerate(((0, a), (a, b))):
-        sample = classification.observe(data, method, bounds, [[0, method.aggregate.size, part]])
+        sample = classification.observe(data, method, bounds, [[0, method.size, part]])
         seen.append(
             sw.Observations(method.aggregate, sample.members[0].numpy(), sample.y[0].numpy())
         )
@@ -161,9 +161,9 @@ def part() -> None:
         X, z = np.asarray(data.X, float)[order], data.z[order]
         a, b = int(0.6 * rows), int(0.8 * rows)
         method = METHODS[kind]
-        sets = sw.Sets.random(a, method.per_row * a, method.aggregate.size, seed=0)
+        sets = sw.Sets.random(a, method.size * a, method.size, seed=0)
         seen = method.aggregate.observe(z[:a], sets)
-        held = sw.Sets.random(b - a, method.per_row * (b - a), method.aggregate.size, seed=1)
+        held = sw.Sets.random(b - a, method.size * (b - a), method.size, seed=1)
         evaluated = X[a:b], method.aggregate.observe(z[a:b], held)
         told = []
         with one_guide():

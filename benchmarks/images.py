@@ -18,8 +18,8 @@ from rich.console import Console
 from rich.table import Table
 
 import setwise as sw
-from setwise.experiments import images
-from setwise.experiments.runner import Cell
+from reproduction import images
+from reproduction.runner import Cell
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -1,9 +1,9 @@
 """Which networks to average in the tables of classes: `python -m benchmarks.mixes [DEVICE [SETS]]`.
 
 Eight networks learn side by side, ten trials of each set, from pairs and from triplets; every mix
-of them is then averaged as `setwise reproduce --setting best` does. Prints accuracies in %, and
-their means; "weights" is the mix of all eight with weights that lose least of the held-out sets.
-SETS are names with commas between; decision 16 has the figures of all of them on CUDA.
+of them is then averaged as the tables of classes do with `--setting best`. Prints accuracies in %,
+and their means; "weights" is the mix of all eight with weights that lose least of the held-out
+sets. SETS are names with commas between; decision 16 has the figures of all of them on CUDA.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ import torch
 from rich.console import Console
 from torch import Tensor
 
-from setwise.experiments import classification
-from setwise.experiments.batched import Sample
-from setwise.experiments.classification import Found, average
-from setwise.experiments.runner import Cell
+from reproduction import classification
+from reproduction.batched import Sample
+from reproduction.classification import Found, average
+from reproduction.runner import Cell
 
 SETS = (
     "adult,ayi,codrna,custrev,image,isolet,magic,mpqa,phishing,phoneme,ringnorm,rt-polarity,"

@@ -11,11 +11,11 @@ from sklearn.cluster import KMeans
 from torch.nn import functional as F
 from typer.testing import CliRunner
 
-from setwise.cli import app
-from setwise.experiments import baselines, batched, classification
-from setwise.experiments.baselines import METHODS, kmeans, nearest
-from setwise.experiments.batched import HeldOut, Perceptrons, Plan, Sample, fit, predict
-from setwise.experiments.runner import Cell
+from reproduction import baselines, batched, classification
+from reproduction.baselines import METHODS, kmeans, nearest
+from reproduction.batched import HeldOut, Perceptrons, Plan, Sample, fit, predict
+from reproduction.command import app
+from reproduction.runner import Cell
 from setwise.metrics import permutation_accuracy
 
 
@@ -34,7 +34,7 @@ def short(monkeypatch):
 
 
 def call(table, datasets, out, *options):
-    chosen = ["reproduce", table, "--datasets", datasets, "--out", str(out), *options]
+    chosen = [table, "--datasets", datasets, "--out", str(out), *options]
     done = CliRunner().invoke(app, chosen)
     assert done.exit_code == 0, done.output
     with (out / f"{table}.csv").open(encoding="utf-8") as file:
@@ -68,7 +68,7 @@ def test_boosting(tmp_path, kind):
     assert float(row["value"]) > 85
     assert "rounds" in row["note"]
     assert row["setting"] == "best"  # the paper has no boosting here
-    wrong = CliRunner().invoke(app, ["reproduce", "binary", *alone, "--setting", "protocol"])
+    wrong = CliRunner().invoke(app, ["binary", *alone, "--setting", "protocol"])
     assert wrong.exit_code == 2
     assert "no protocol" in wrong.output
 
@@ -91,13 +91,13 @@ def test_missing_trials_are_done_alone(tmp_path):
 
 def test_unknown_names(tmp_path):
     for option, value in (("--methods", "kmean"), ("--device", "gpu"), ("--datasets", "diabetes")):
-        wrong = CliRunner().invoke(app, ["reproduce", "binary", option, value])
+        wrong = CliRunner().invoke(app, ["binary", option, value])
         assert wrong.exit_code == 2, wrong.output
     if not torch.cuda.is_available():
-        wrong = CliRunner().invoke(app, ["reproduce", "binary", "--device", "cuda"])
+        wrong = CliRunner().invoke(app, ["binary", "--device", "cuda"])
         assert wrong.exit_code == 2
         assert "CUDA" in wrong.output
-    wrong = CliRunner().invoke(app, ["reproduce", "uci", "--device", "cuda"])
+    wrong = CliRunner().invoke(app, ["uci", "--device", "cuda"])
     assert wrong.exit_code == 2
 
 
@@ -255,7 +255,7 @@ def test_siamese_is_a_logistic_regression_of_gaps():
 @pytest.mark.parametrize("name", METHODS)
 def test_losses_keep_networks_apart(name):
     method = METHODS[name]
-    out = outputs(method.aggregate.size, networks=2)
+    out = outputs(method.size, networks=2)
     y = torch.ones(2, 32)
     head = torch.full((2, 5), 0.1)
     each = [method.loss(out[r : r + 1], y[r : r + 1], head[r : r + 1]) for r in range(2)]

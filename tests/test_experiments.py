@@ -8,9 +8,9 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from setwise.cli import app
-from setwise.experiments import regression
-from setwise.experiments.runner import Cell, Result, Results, run
+from reproduction import regression
+from reproduction.command import app
+from reproduction.runner import Cell, Result, Results, run
 
 CELLS = [Cell("a", method, "best", trial) for method in ("x", "y") for trial in range(3)]
 
@@ -160,7 +160,7 @@ def test_the_naive_baseline_is_worse():
 
 def test_the_command(tmp_path):
     chosen = ["--trials", "1", "--datasets", "diabetes", "--methods", "mean_mle_lr,supervised_lr"]
-    call = ["reproduce", "regression", *chosen, "--out", str(tmp_path)]
+    call = ["regression", *chosen, "--out", str(tmp_path)]
     first = CliRunner().invoke(app, call)
     assert first.exit_code == 0, first.output
     assert "supervised_lr" in first.output
@@ -169,6 +169,6 @@ def test_the_command(tmp_path):
     assert len(lines) == 5
     CliRunner().invoke(app, call)
     assert (tmp_path / "regression.csv").read_text().splitlines() == lines
-    wrong = CliRunner().invoke(app, ["reproduce", "regression", "--datasets", "diabetis"])
+    wrong = CliRunner().invoke(app, ["regression", "--datasets", "diabetis"])
     assert wrong.exit_code == 2
     assert "diabetes" in wrong.output

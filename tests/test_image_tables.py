@@ -10,12 +10,13 @@ from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 from typer.testing import CliRunner
 
+import setwise as sw
 from benchmarks import images as bench
-from setwise.cli import app
-from setwise.experiments import images
-from setwise.experiments.batched import Perceptrons, Plan, Sample, _Training, fit, predict
-from setwise.experiments.images import METHODS, Convolutions, shifted
-from setwise.experiments.runner import Cell
+from reproduction import images
+from reproduction.batched import Perceptrons, Plan, Sample, _Training, fit, predict
+from reproduction.command import app
+from reproduction.images import METHODS, Convolutions, shifted
+from reproduction.runner import Cell
 
 
 @pytest.fixture(autouse=True)
@@ -24,9 +25,9 @@ def short(monkeypatch):
     monkeypatch.setattr(images, "PLAN", one)
     monkeypatch.setattr(images, "RESTARTS", 2)
     images.prepare.cache_clear()
-    whole = images.load("digits")
+    whole = sw.datasets.load("digits")
     few = replace(whole, X=whole.X[:300], z=whole.z[:300])
-    monkeypatch.setattr(images, "load", lambda name: few)
+    monkeypatch.setattr(sw.datasets, "load", lambda name: few)
     yield
     images.prepare.cache_clear()
 
@@ -128,7 +129,7 @@ def test_a_collapsed_trial_begins_again(monkeypatch):
 
 
 def test_the_command(tmp_path):
-    call = ["reproduce", "images", "--datasets", "digits", "--trials", "2", "--out", str(tmp_path)]
+    call = ["images", "--datasets", "digits", "--trials", "2", "--out", str(tmp_path)]
     done = CliRunner().invoke(app, call)
     assert done.exit_code == 0, done.output
     assert "accuracy, %" in done.output
@@ -179,7 +180,7 @@ def test_a_step_needs_nothing_from_the_host(kind, name, monkeypatch):
     else:
         model = Convolutions(8, 4, [0, 1], head, shift=1)
     for loss in filter(None, (method.loss, method.begin)):
-        members = torch.zeros(2, 6, method.aggregate.size, dtype=torch.int64)
+        members = torch.zeros(2, 6, method.size, dtype=torch.int64)
         sample = Sample(members, torch.ones(2, 6))
         plan = Plan(epochs=1, batch=3, cosine=True)
         training = _Training(model, loss, torch.randn(5, 64), sample, plan, [0, 1])

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import setwise as sw
-from setwise import page, plots
+from setwise import plots
 
 pytest.importorskip("matplotlib")
 X = np.linspace(-1, 1, 60)[:, None]
@@ -200,10 +200,10 @@ def test_random_numbers_of_the_user_are_left_alone(means, model):
 
 
 def test_figures_on_a_page_follow_the_theme(model):
-    html = page.figure(plots.fit(model, X, Z, ax=plots.blank()).figure, "A & B")
+    html = plots.svg(plots.fit(model, X, Z, ax=plots.blank()).figure, "A & B")
+    blue = plots.PALETTE["blue"]
     assert "A &amp; B" in html
-    assert "var(--blue)" in html
     assert "currentColor" in html
-    assert page.BLUE not in html
+    assert html.count(blue) == html.count(f"var(--blue, {blue})") > 0
     assert ">feature 0</text>" in html  # text is text
-    assert html == page.figure(plots.fit(model, X, Z, ax=plots.blank()).figure, "A & B")
+    assert html == plots.svg(plots.fit(model, X, Z, ax=plots.blank()).figure, "A & B")

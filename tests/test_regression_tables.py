@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import setwise as sw
-from setwise.experiments.regression import _rank_slope, _sgd, solve_targets
+from reproduction.regression import _rank_slope, _sgd, solve_targets
 from setwise.objective import Objective
 
 
@@ -37,7 +37,7 @@ def test_slopes_of_ranks_are_those_of_the_likelihood(family, y):
     gaps = np.linspace(-20, 20, 41)
     pairs = sw.Observations(sw.Rank(), np.arange(82).reshape(41, 2), np.full(41, y))
     raw = torch.from_numpy(np.stack([gaps, np.zeros(41)], 1).reshape(-1, 1))
-    expected = Objective(family, [pairs], 82).at(raw).raw.numpy()[::2, 0]
+    expected = Objective(family, [pairs], 82).at(raw).gradient.numpy()[::2, 0]
     found = _rank_slope(family, gaps, np.full(41, y))
     np.testing.assert_allclose(found, expected, rtol=1e-9, atol=1e-12)
 

@@ -13,7 +13,7 @@ import pytest
 from sklearn.exceptions import NotFittedError
 
 import setwise as sw
-from setwise import page
+from setwise.report.page import Cell, Table, Tiles, render, write
 
 pytest.importorskip("matplotlib")
 RNG = np.random.default_rng(0)
@@ -136,24 +136,29 @@ def test_wrong_arguments(model, kinds, tmp_path):
 
 
 def test_a_failed_write_leaves_the_old_page(tmp_path):
-    path = page.write(tmp_path / "x.html", "old")
+    path = write(tmp_path / "x.html", "old")
     with pytest.raises(TypeError):
-        page.write(path, None)
+        write(path, None)
     assert path.read_text() == "old"
     assert list(tmp_path.iterdir()) == [path]
 
 
+def shown(*blocks):
+    """The blocks as they stand on a page."""
+    html = render("<x>", "", [("", list(blocks))])
+    return html[html.index("<main>") :]
+
+
 def test_tables_set_numbers_to_the_right():
-    html = page.table(["", "n", "words"], [["a", "1,200", "x"], ["b", "−0.5 ± 0.1", "2 to 6"]])
-    assert html.count('class="number"') == 3
-    with pytest.raises(ValueError, match="row 0 has 1 cells for 2 columns"):
-        page.table(["a", "b"], [["1"]])
-    with pytest.raises(ValueError, match="tone"):
-        page.table(["a"], [[page.Cell("1", tone="red")]])
+    rows = [["a", "1,200", "x"], ["b", Cell("−0.5 ± 0.1", tone="bad"), "2 to 6"]]
+    html = shown(Table(["", "n", "words"], rows, "of two"))
+    assert html.count('class="number') == 3
+    assert '<td class="number bad">−0.5 ± 0.1</td>' in html
+    assert "<caption>of two</caption>" in html
 
 
-def test_text_is_escaped_unless_raw():
-    assert page.paragraph("<i> `a<b` **c**") == "<p>&lt;i&gt; <code>a&lt;b</code> <b>c</b></p>"
-    assert page.paragraph(page.Raw("<i>x</i>")) == "<p><i>x</i></p>"
-    assert "<title>&lt;x&gt;</title>" in page.page("<x>")
-    assert page.tiles([("3", "a < b")]).count("&lt;") == 1
+def test_text_is_escaped():
+    assert "<p>&lt;i&gt; <code>a&lt;b</code> <b>c</b></p>" in shown("<i> `a<b` **c**")
+    assert "<title>&lt;x&gt;</title>" in render("<x>", "", [])
+    assert shown(Tiles([("3", "a < b")])).count("&lt;") == 1
+    assert "<h2>a &amp; b</h2>" in render("", "", [("a & b", ["c"])])

@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from setwise.cli import app
-from setwise.datasets import info, names
-from setwise.experiments.bars import bars
-from setwise.experiments.folder import ResultsError, read
-from setwise.experiments.paper import (
+from reproduction.aims import aims
+from reproduction.command import app
+from reproduction.folder import ResultsError, read
+from reproduction.paper import (
     TABLES,
     Figure,
     bold,
@@ -28,7 +27,8 @@ from setwise.experiments.paper import (
     seen,
     verdict,
 )
-from setwise.experiments.report import html, markdown
+from reproduction.report import html, markdown
+from setwise.datasets import info, names
 
 ROOT = Path(__file__).parent.parent
 HEAD = "dataset,method,setting,trial,value,seconds,held_out,note\n"
@@ -65,7 +65,7 @@ def folder(tmp_path_factory):
     write_table(folder, "varying-k", shift=-2.0)
     write_table(folder, "binary", settings=("best",))
     (folder / "uci.json").write_text(
-        json.dumps([{"command": "setwise reproduce uci", "torch": "2"}])
+        json.dumps([{"command": "python -m reproduction uci", "torch": "2"}])
     )
     (folder / "notes.toml").write_text('airfoil = "too few <rounds>"\n[concrete]\ngbm_k2 = "odd"\n')
     with (folder / "binary-history.csv").open("w") as file:
@@ -124,7 +124,7 @@ def test_one_trial_and_no_spread():
 
 
 def test_aims(folder):
-    found = {bar.aim: bar for bar in bars(read(folder))}
+    found = {aim.text: aim for aim in aims(read(folder))}
 
     def one(*words):
         (bar,) = (
@@ -173,7 +173,7 @@ def test_what_full_supervision_tells(tmp_path):
 def test_growth_and_blow_ups(tmp_path):
     write_table(tmp_path, "varying-k", trials=2)
     write_table(tmp_path, "regression", trials=2)
-    found = {bar.aim: bar for bar in bars(read(tmp_path))}
+    found = {aim.text: aim for aim in aims(read(tmp_path))}
     (growth,) = (b for aim, b in found.items() if "15 %" in aim and "best" in aim)
     assert growth.met  # the paper's own figures
     assert "abalone +6 %" in growth.measured
@@ -190,7 +190,7 @@ def test_page_and_markdown(folder):
         assert "multiclass, regression" in shown  # without results
         assert "every data set" in shown  # binary in protocol
         assert re.search(r"housing: mean_mle_gbm", shown)  # missing
-        assert "setwise reproduce uci" in shown
+        assert "python -m reproduction uci" in shown
         assert "too few &lt;rounds" in shown
     drawn = {"images": 2, "uci": 4, "varying-k": 6, "binary": 2, "curves": 1}
     assert page.count("<svg") == sum(drawn.values())
@@ -326,7 +326,7 @@ def test_partial_sets_are_known():
 def test_the_page_of_results_is_up_to_date():
     page = ROOT / "docs" / "results.md"
     assert page.read_text(encoding="utf-8") == markdown(ROOT / "results"), (
-        "write it again: setwise report results --out docs/results.md"
+        "write it again: python -m reproduction report results --out docs/results.md"
     )
 
 

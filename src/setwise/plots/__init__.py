@@ -13,12 +13,14 @@ Every function draws on `ax`, or on a new figure, and returns the `Axes`.
 """
 
 from setwise.plots.features import importance
+from setwise.plots.inline_svg import svg
 from setwise.plots.rows import confusion, fit, posterior
 from setwise.plots.sets import calibration, learning_curve
-from setwise.plots.style import blank
+from setwise.plots.style import PALETTE, blank
 from setwise.plots.told import identifiability
 
 __all__ = [
+    "PALETTE",
     "blank",
     "calibration",
     "confusion",
@@ -27,4 +29,5 @@ __all__ = [
     "importance",
     "learning_curve",
     "posterior",
+    "svg",
 ]

@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from setwise.page import BLUE
-from setwise.plots.style import Floats, grid, matplotlib_part, styled, table_of
+from setwise.plots.style import BLUE, Floats, grid, matplotlib_part, styled, table_of
 
 __all__ = ["importance", "shares"]
 

@@ -9,12 +9,14 @@ import torch
 from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 
-from setwise.distributions import map_parameters
-from setwise.distributions.quantiles import interval
+from setwise.distributions import interval, map_parameters
 from setwise.observations import Observations
-from setwise.page import BLUE, GREY, INK, ORANGE
 from setwise.plots.style import (
+    BLUE,
     COLOURS,
+    GREY,
+    INK,
+    ORANGE,
     Floats,
     axes,
     grid,

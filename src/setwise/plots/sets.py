@@ -8,14 +8,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from scipy.stats import binom
-from torch import distributions as td
 
-from setwise.aggregates import Choice, Coarse, Direct, Fold, Interval, Ranking, Uncoupled
 from setwise.distributions import Discrete, map_parameters
-from setwise.likelihood import log_likelihood
+from setwise.likelihood import Targets, log_likelihood
 from setwise.observations import Observations
-from setwise.page import BLUE, GREY
-from setwise.plots.style import Floats, axes, grid, legend, one_kind, sample, title
+from setwise.plots.style import BLUE, GREY, Floats, axes, grid, legend, one_kind, sample, title
 
 __all__ = ["calibration", "learning_curve"]
 
@@ -68,26 +65,23 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
     curves (shares) lie by chance if the model is right.
     """
     observations = one_kind(observations)
-    if isinstance(observations.aggregate, Ranking | Interval | Uncoupled):
-        raise TypeError(
-            f"{observations.aggregate!r} has no single y to compare with: use pairs with "
-            f"Rank(), or Min(), Median() and Max()"
-        )
+    aggregate = observations.aggregate
+    d = est._distribution(X)
+    targets = Targets.of(d)
+    outcome = aggregate.outcome(targets, observations.sets.size)
+    if outcome.instead:
+        raise TypeError(f"{aggregate!r} has no single y to compare with: {outcome.instead}")
     ax = axes(ax)
     if len(observations) > MOST_SETS:
         chosen = np.random.default_rng(0).choice(len(observations), MOST_SETS, replace=False)
         observations = observations.take(chosen)
-    d = est._distribution(X)
     y: Floats = np.asarray(observations.y, dtype=np.float64)
-    bare = getattr(observations.aggregate, "aggregate", observations.aggregate)
-    if y.ndim == 1 and np.isin(y, (0, 1)).all() and not isinstance(d, td.Poisson):
-        ones = np.ones(len(y))
-        each = log_likelihood(observations.aggregate, d, observations.sets, ones)
+    listed = outcome.values is not None or targets.discrete
+    if y.ndim == 1 and np.isin(y, (0, 1)).all() and listed:
+        each = log_likelihood(aggregate, d, observations.sets, np.ones(len(y)))
         return _reliability(ax, np.exp(each.detach().numpy()), y, "y = 1")
     draws = _drawn_labels(observations, d)
-    named = isinstance(bare, Choice | Coarse | Fold)
-    named |= isinstance(bare, Direct) and isinstance(d, td.Categorical)
-    if named or len(np.unique(y)) <= 3:
+    if outcome.named or len(np.unique(y)) <= 3:
         values = np.unique(y)
         predicted = np.stack([(draws == v).mean(0) for v in values], -1)
         return _reliability(ax, predicted.ravel(), (y[..., None] == values).ravel(), "each label")

@@ -11,14 +11,21 @@ from numpy.typing import NDArray
 
 from setwise.learners.inputs import as_table, feature_names
 from setwise.observations import Observations
-from setwise.page import BLUE, GREEN, GREY, GRID, INK, ORANGE, PURPLE
 
 __all__ = [
-    "COLOURS", "Floats", "axes", "blank", "grid", "legend", "matplotlib_part", "one_kind",
-    "sample", "styled", "table_of", "title",
+    "BLUE", "COLOURS", "GREEN", "GREY", "GRID", "INK", "ORANGE", "PALETTE", "PAPER", "PURPLE",
+    "Floats", "axes", "blank", "grid", "legend", "matplotlib_part", "one_kind", "sample", "styled",
+    "table_of", "title",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
+# Blue, orange, green and purple are told apart by every kind of colour vision (Okabe and Ito).
+INK, GRID, PAPER, GREY = "#1b1f24", "#d8dde3", "#ffffff", "#8a929c"
+BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#aa5088"
+PALETTE = {
+    "ink": INK, "grid": GRID, "paper": PAPER, "grey": GREY,
+    "blue": BLUE, "orange": ORANGE, "green": GREEN, "purple": PURPLE,
+}  # fmt: skip
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, GREY)
 
 

@@ -6,8 +6,7 @@ import textwrap
 from typing import Any
 
 from setwise.identifiability.facts import NOTHING, PARTLY
-from setwise.page import BLUE, GREEN, INK, ORANGE, PAPER
-from setwise.plots.style import matplotlib_part, title
+from setwise.plots.style import BLUE, GREEN, INK, ORANGE, PAPER, matplotlib_part, title
 
 __all__ = ["identifiability", "told"]
 

@@ -21,7 +21,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
-from setwise import __version__
+import setwise as sw
 
 __all__ = ["Cell", "Result", "Results", "describe", "run"]
 
@@ -120,11 +120,11 @@ def _append(path: Path, lines: Iterable[Sequence[Any]]) -> None:
 def describe(path: Path, command: Sequence[str]) -> None:
     """Adds versions, machine and command to the list of runs beside a file of results."""
     facts: dict[str, Any] = {
-        "command": " ".join(["setwise", *command]),
+        "command": " ".join(["python -m reproduction", *command]),
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, {platform.system()}",
         "python": platform.python_version(),
     }
-    facts["setwise"] = __version__
+    facts["setwise"] = sw.__version__
     for name in ("torch", "lightgbm", "scikit-learn", "numpy", "scipy"):
         try:
             facts[name] = version(name)

@@ -10,9 +10,8 @@ import statistics
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from setwise.datasets import info, names
-from setwise.experiments.folder import SETTINGS, Folder
-from setwise.experiments.paper import (
+from reproduction.folder import SETTINGS, Folder
+from reproduction.paper import (
     BOOSTED,
     EITHER,
     TABLES,
@@ -24,8 +23,9 @@ from setwise.experiments.paper import (
     twin,
     verdict,
 )
+from setwise.datasets import info, names
 
-__all__ = ["Bar", "bars"]
+__all__ = ["Aim", "aims"]
 
 IMAGES = {"mnist": 98.7, "fashion-mnist": 91.0, "kmnist": 93.8}
 TRIPLETS = ("triplet_mle", "triplet_mle_three_way")
@@ -35,15 +35,15 @@ REGRESSION, CLASSES = ("uci", "regression"), ("binary", "multiclass")
 Test = Callable[[Figure, Figure, int], bool]
 
 
-class Bar(NamedTuple):
+class Aim(NamedTuple):
     """An aim, what was measured, and whether it is met (None: open)."""
 
-    aim: str
+    text: str
     measured: str
     met: bool | None
 
 
-def bars(folder: Folder) -> list[Bar]:
+def aims(folder: Folder) -> list[Aim]:
     """Every aim, in order."""
     return [
         *_images(folder),
@@ -57,13 +57,13 @@ def bars(folder: Folder) -> list[Bar]:
 # ---- images
 
 
-def _images(folder: Folder) -> Iterable[Bar]:
-    def one(dataset: str, method: str, setting: str, aim: str, least: float) -> Bar:
+def _images(folder: Folder) -> Iterable[Aim]:
+    def one(dataset: str, method: str, setting: str, aim: str, least: float) -> Aim:
         figure = _ours(folder, "images", dataset, method, setting)
         aim = f"{dataset}, `{method}`, {setting}: {aim}"
         if figure is None:
-            return Bar(aim, "not measured", None)
-        return Bar(aim, _plus_minus(figure), figure.mean >= least)
+            return Aim(aim, "not measured", None)
+        return Aim(aim, _plus_minus(figure), figure.mean >= least)
 
     for method in TRIPLETS:
         for dataset, least in IMAGES.items():
@@ -78,12 +78,12 @@ def _images(folder: Folder) -> Iterable[Bar]:
     yield _collapses(folder)
 
 
-def _collapses(folder: Folder) -> Bar:
+def _collapses(folder: Folder) -> Aim:
     aim = "images: no trial of a likelihood method collapses (5 points or more below its median)"
     measured = folder.tables.get("images")
     cells = {k: v for k, v in measured.values.items() if is_likelihood(k[1])} if measured else {}
     if not cells:
-        return Bar(aim, "not measured", None)
+        return Aim(aim, "not measured", None)
     fallen, lowest = [], 0.0
     for (dataset, method, setting), trials in cells.items():
         middle = statistics.median(trials.values())
@@ -92,13 +92,13 @@ def _collapses(folder: Folder) -> Bar:
             if not middle - value < 5:
                 fallen.append(f"{dataset} {method} {setting} trial {trial} ({value:.1f})")
     least = f"{sum(map(len, cells.values()))} trials, the lowest {lowest:.1f} below its median"
-    return Bar(aim, "; ".join(fallen) or least, not fallen)
+    return Aim(aim, "; ".join(fallen) or least, not fallen)
 
 
 # ---- regression
 
 
-def _regression(folder: Folder) -> Iterable[Bar]:
+def _regression(folder: Folder) -> Iterable[Aim]:
     for model in ("gbm", "lr"):
         yield _count(folder, REGRESSION, f"mean_mle_{model}", f"mean_mle_{model}", _not_behind)
         yield _count(
@@ -110,7 +110,7 @@ def _regression(folder: Folder) -> Iterable[Bar]:
     yield _blow_ups(folder)
 
 
-def _blow_ups(folder: Folder) -> Bar:
+def _blow_ups(folder: Folder) -> Aim:
     aim = (
         f"{', '.join(BLOWN_UP)}, best: no trial from ranks blows up (to ten times the paper's "
         "`supervised_lr`)"
@@ -131,11 +131,11 @@ def _blow_ups(folder: Folder) -> Bar:
             met = met and top < limit
             worst.append(f"{dataset} at most {number(top)} (limit {number(limit)})")
     if not told:
-        return Bar(aim, "not measured", None)
-    return Bar(aim, "; ".join(worst), met if len(told) == len(BLOWN_UP) or not met else None)
+        return Aim(aim, "not measured", None)
+    return Aim(aim, "; ".join(worst), met if len(told) == len(BLOWN_UP) or not met else None)
 
 
-def _growth(folder: Folder, setting: str) -> Bar:
+def _growth(folder: Folder, setting: str) -> Aim:
     aim = f"`varying-k`, boosting, {setting}: the error grows by less than 15 % from K = 2 to 16"
     grown = {}
     for dataset in names("varying-k"):
@@ -143,18 +143,18 @@ def _growth(folder: Folder, setting: str) -> Bar:
         if pair[0] and pair[1]:
             grown[dataset] = pair[1].mean / pair[0].mean - 1
     if not grown:
-        return Bar(aim, "not measured", None)
+        return Aim(aim, "not measured", None)
     good = sum(g < 0.15 for g in grown.values())
     each = ", ".join(f"{d} {round(100 * g):+d} %" for d, g in grown.items())
     whole = len(grown) == len(names("varying-k"))
     met = good == len(grown) and (whole or None)
-    return Bar(aim, f"{good} of {len(grown)} sets: {each}", met)
+    return Aim(aim, f"{good} of {len(grown)} sets: {each}", met)
 
 
 # ---- classes
 
 
-def _classes(folder: Folder) -> Iterable[Bar]:
+def _classes(folder: Folder) -> Iterable[Aim]:
     measured = {m for t in CLASSES if t in folder.tables for _, m, _ in folder.tables[t].values}
     kinds = ["similarity_mle", "triplet_mle"]
     more = [kind + end for end in (BOOSTED, EITHER) for kind in kinds]
@@ -165,7 +165,7 @@ def _classes(folder: Folder) -> Iterable[Bar]:
         yield _near_own(folder, kind)
 
 
-def _near_own(folder: Folder, method: str) -> Bar:
+def _near_own(folder: Folder, method: str) -> Aim:
     own = supervision(method)
     good, bad, open_ = _lists()
     for table in CLASSES:
@@ -178,7 +178,7 @@ def _near_own(folder: Folder, method: str) -> Bar:
     return _tally(aim, good, bad, open_, 24)
 
 
-def _explained(folder: Folder) -> Bar:
+def _explained(folder: Folder) -> Aim:
     behind = [
         (table, dataset, method)
         for table, measured in folder.tables.items()
@@ -192,7 +192,7 @@ def _explained(folder: Folder) -> Bar:
     bare = [f"{d} {m}" for t, d, m in behind if not folder.why(t, d, m)]
     text = f"{len(behind) - len(bare)} of {len(behind)} rows behind have a reason"
     more = f"; none for {_some(bare)}" if bare else ""
-    return Bar(
+    return Aim(
         "best: where a likelihood method stays behind, the reason is stated", text + more, not bare
     )
 
@@ -217,7 +217,7 @@ def _count(
     test: Test,
     share: float = 1.0,
     complete: bool = False,
-) -> Bar:
+) -> Aim:
     """On how many sets our method, in `best`, passes against a column of the paper."""
     (good, bad, open_), near = _lists(), 0
     for table in tables:
@@ -252,15 +252,15 @@ def _lists() -> tuple[list[str], list[str], list[str]]:
 
 def _tally(
     aim: str, good: list[str], bad: list[str], open_: list[str], need: int, also: str = ""
-) -> Bar:
+) -> Aim:
     if not good and not bad:
-        return Bar(aim, "not measured", None)
+        return Aim(aim, "not measured", None)
     total = len(good) + len(bad) + len(open_)
     parts = [f"{len(good)} of {total}", also]
     parts += [f"missed: {_some(bad)}" if bad else ""]
     parts += [f"not measured: {_some(open_)}" if open_ else ""]
     met = True if len(good) >= need else False if len(good) + len(open_) < need else None
-    return Bar(aim, "; ".join(p for p in parts if p), met)
+    return Aim(aim, "; ".join(p for p in parts if p), met)
 
 
 def _some(found: list[str], most: int = 10) -> str:

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from setwise import page, plots
+from setwise import plots
 from setwise.learners.inputs import as_table, n_features, n_rows
 from setwise.observations import Observations
-from setwise.page import Cell, paragraph
 from setwise.plots.features import shares
 from setwise.plots.told import told
+from setwise.report.page import Block, Cell, Section, Table, Tiles, figure, render, write
 
 __all__ = ["report"]
 
@@ -48,8 +48,7 @@ def report(
         if not isinstance(eval, tuple | list) or len(eval) != 2:
             raise TypeError(f"eval is a pair (X, observations), got {type(eval).__name__}")
         held_out = _pair(*eval, "eval")
-    text = page.page(
-        title or f"Model report: {type(est).__name__}",
+    sections = [
         _summary(est, fitted, held_out),
         _data(est, fitted, held_out),
         _likelihood(est, fitted, held_out),
@@ -58,10 +57,13 @@ def report(
         _rows(est, truth),
         _features(est, fitted or held_out),
         _versions(est),
-        lead=f"{_family(est)} targets, learned by {_short(repr(est.learner_), 90)} from labels "
-        f"that were given to sets of rows.",
+    ]
+    lead = (
+        f"{_family(est)} targets, learned by {_short(repr(est.learner_), 90)} from labels that "
+        f"were given to sets of rows."
     )
-    return page.write(path, text)
+    title = title or f"Model report: {type(est).__name__}"
+    return write(path, render(title, lead, [(name, blocks) for name, blocks in sections if blocks]))
 
 
 def _pair(X: Any, observations: Any, what: str) -> Pair:
@@ -74,7 +76,7 @@ def _pair(X: Any, observations: Any, what: str) -> Pair:
 # ---- sections
 
 
-def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     tiles = []
     if held_out is not None:
         gain = est.score(*held_out, profile=True) - est.score_constant(*held_out)
@@ -86,37 +88,27 @@ def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
         tiles.append((f"{est.n_features_in_:,}", "features"))
     words = "how far labels of this kind tell the targets"
     words += "" if est.alignment_ is None else "; align has settled the rest"
-    return page.tiles([*tiles, (est.identifiability_.level, words)])
+    return "", [Tiles([*tiles, (est.identifiability_.level, words)])]
 
 
-def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
-    rows = []
+def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
+    rows: list[list[str | Cell]] = []
     for name, pair in (("fit", fitted), ("held out", held_out)):
         for o in [] if pair is None else pair[1]:
             sizes = o.sets.sizes
             same = sizes.min() == sizes.max()
             size = f"{sizes[0]}" if same else f"{sizes.min()} to {sizes.max()}"
-            distinct = len(np.unique(o.sets.indices))
-            rows.append(
-                [
-                    _short(repr(o.aggregate), 60),
-                    name,
-                    f"{len(o):,}",
-                    size,
-                    f"{distinct:,}",
-                    _labels(o),
-                ]
-            )
+            distinct = f"{len(np.unique(o.sets.indices)):,}"
+            kind = _short(repr(o.aggregate), 60)
+            rows.append([kind, name, f"{len(o):,}", size, distinct, _labels(o)])
     if not rows:
-        return page.section(
-            "Data",
-            paragraph(
-                "The data were not given to the report: `est.report(path, X, observations, "
-                "eval=(X_val, observations_val))` shows them, and what the model makes of them."
-            ),
+        words = (
+            "The data were not given to the report: `est.report(path, X, observations, "
+            "eval=(X_val, observations_val))` shows them, and what the model makes of them."
         )
+        return "Data", [words]
     head = ["what was observed", "part", "sets", "members", "distinct rows", "labels y"]
-    parts = [page.table(head, rows)]
+    parts: list[Block] = [Table(head, rows)]
     some = fitted or held_out
     assert some is not None
     width = n_features(some[0])
@@ -124,12 +116,12 @@ def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
         used = np.unique(np.concatenate([o.sets.indices for o in fitted[1]]))
         idle = n_rows(fitted[0]) - len(used)
         if idle:
-            parts.append(paragraph(f"{idle:,} of the {n_rows(fitted[0]):,} rows are in no set."))
+            parts.append(f"{idle:,} of the {n_rows(fitted[0]):,} rows are in no set.")
     if width is not None:
         names = getattr(est, "feature_names_in_", None)
         listed = "" if names is None else f": {_short(', '.join(map(str, names)), 300)}"
-        parts.append(paragraph(f"{width:,} features{listed}."))
-    return page.section("Data", *parts)
+        parts.append(f"{width:,} features{listed}.")
+    return "Data", parts
 
 
 def _labels(o: Observations) -> str:
@@ -139,11 +131,8 @@ def _labels(o: Observations) -> str:
     if y.dtype.kind not in "fiub":
         return "lists"
     if y.ndim == 2:
-        return (
-            "totals "
-            + ", ".join(f"{v:,.4g}" for v in y.sum(0)[:8])
-            + (", …" if y.shape[1] > 8 else "")
-        )
+        shown = [f"{v:,.4g}" for v in y.sum(0)[:8]] + ["…"] * (y.shape[1] > 8)
+        return f"totals {', '.join(shown)}"
     values, counts = np.unique(y, return_counts=True)
     if len(values) <= 4:
         shown = [f"{v:g} ({c / len(y):.0%})" for v, c in zip(values, counts, strict=True)]
@@ -151,7 +140,7 @@ def _labels(o: Observations) -> str:
     return f"{y.min():.4g} to {y.max():.4g}, mean {y.mean():.4g}"
 
 
-def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     rows: list[list[str | Cell]] = []
     for name, pair in (("sets of the fit", fitted), ("held-out sets", held_out)):
         if pair is None:
@@ -160,20 +149,12 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
         for label, some in [(name, pair[1]), *(parts if len(parts) > 1 else [])]:
             model = est.score(pair[0], some, profile=True)
             constant = est.score_constant(pair[0], some)
-            gain = model - constant
-            tone = "good" if gain > 0 else "bad"
-            rows.append(
-                [
-                    label,
-                    _minus(f"{model:.4f}"),
-                    _minus(f"{constant:.4f}"),
-                    Cell(_signed(gain), True, tone),
-                ]
-            )
-    parts_out = []
+            gain = Cell(_signed(model - constant), True, "good" if model > constant else "bad")
+            rows.append([label, _minus(f"{model:.4f}"), _minus(f"{constant:.4f}"), gain])
+    blocks: list[Block] = []
     if rows:
         head = ["mean log-likelihood per set", "this model", "constant model", "gain"]
-        parts_out.append(page.table(head, rows))
+        blocks.append(Table(head, rows))
         words = (
             "The constant model gives every row the same distribution, fitted to the same sets. A "
             "gain of g means that labels are e^g times as probable under the model, set by set."
@@ -183,44 +164,42 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
                 " Both are given the spread of targets that suits the sets in question best, so "
                 "that predictions are compared and nothing else."
             )
-        parts_out.append(paragraph(words))
+        blocks.append(words)
     if held_out is None:
         best = [e["valid"] for e in est.history_ if np.isfinite(e.get("valid", np.nan))]
-        parts_out.append(
-            paragraph(
-                f"During the fit the best mean log-likelihood of held-out sets was {max(best):.4f}."
-                if best
-                else "No sets were held out here, so these figures do not tell how well the model "
-                "does on new ones: give the report `eval=(X_val, observations_val)`."
-            )
+        blocks.append(
+            f"During the fit the best mean log-likelihood of held-out sets was {max(best):.4f}."
+            if best
+            else "No sets were held out here, so these figures do not tell how well the model "
+            "does on new ones: give the report `eval=(X_val, observations_val)`."
         )
     if any({"train", "valid"} & entry.keys() for entry in est.history_):
         ax = plots.learning_curve(est, ax=plots.blank())
-        parts_out.append(page.figure(ax.figure, "The likelihood during the fit."))
-    return page.section("Likelihood", *parts_out)
+        blocks.append(figure(ax.figure, "The likelihood during the fit."))
+    return "Likelihood", blocks
 
 
-def _calibration(est: Any, fitted: Pair | None, held_out: Pair | None) -> str:
+def _calibration(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     pair = held_out or fitted
-    figures = []
+    figures: list[Block] = []
     for o in [] if pair is None else pair[1][:MOST_KINDS]:
         assert pair is not None
         try:
             ax = plots.calibration(est, pair[0], o, ax=plots.blank())
         except TypeError:  # what has no single y, or too few classes of it, has no such figure
             continue
-        figures.append(page.figure(ax.figure, f"{_short(repr(o.aggregate), 60)}, {len(o):,} sets."))
+        figures.append(figure(ax.figure, f"{_short(repr(o.aggregate), 60)}, {len(o):,} sets."))
     if not figures:
-        return ""
+        return "", []
     which = "the held-out sets" if held_out is not None else "the sets of the fit"
     words = f"Does what the model says of sets come true? Asked of {which}. "
     if held_out is None:
         words += "A model that learned them by heart would look good too. "
     words += "On the diagonal it does; grey shows what chance alone makes of a right model."
-    return page.section("Calibration", paragraph(words), *figures)
+    return "Calibration", [words, *figures]
 
 
-def _told(est: Any, fitted: Pair | None) -> str:
+def _told(est: Any, fitted: Pair | None) -> Section:
     facts = est.identifiability_
     shown = {
         "told": Cell("told", tone="good"),
@@ -228,22 +207,22 @@ def _told(est: Any, fitted: Pair | None) -> str:
         "settled": Cell("settled by align", tone="good"),
     }
     rows: list[list[str | Cell]] = [[question, shown[mark]] for mark, question in told(est)]
-    parts = [page.table(["given enough sets", ""], rows)]
+    blocks: list[Block] = [Table(["given enough sets", ""], rows)]
     if facts.words and len(rows) > 1:
-        parts.append(paragraph(facts.words))
+        blocks.append(facts.words)
     if fitted is not None:
         found = est.diagnose(*fitted)
-        parts.append(
-            paragraph("Beyond that, these sets leave nothing open that could be found.")
-            if not found
-            else paragraph("**What these very sets leave open:** " + " ".join(found))
+        blocks.append(
+            "**What these very sets leave open:** " + " ".join(found)
+            if found
+            else "Beyond that, these sets leave nothing open that could be found."
         )
-    return page.section("What the labels tell", *parts)
+    return "What the labels tell", blocks
 
 
-def _rows(est: Any, truth: tuple[Any, Any] | None) -> str:
+def _rows(est: Any, truth: tuple[Any, Any] | None) -> Section:
     if truth is None:
-        return ""
+        return "", []
     X, z = truth
     classes = hasattr(est, "classes_")
     if classes:
@@ -253,16 +232,16 @@ def _rows(est: Any, truth: tuple[Any, Any] | None) -> str:
     else:
         ax = plots.fit(est, X, z, ax=plots.blank())
         caption = f"Predictions and true targets of {len(z):,} rows."
-    return page.section("Rows whose targets are known", page.figure(ax.figure, caption))
+    return "Rows whose targets are known", [figure(ax.figure, caption)]
 
 
-def _features(est: Any, some: Pair | None) -> str:
+def _features(est: Any, some: Pair | None) -> Section:
     try:
         found = shares(est, None if some is None else some[0])
     except (TypeError, ValueError):  # features that are not numbers have no spread
         found = None
     if found is None or not (found > 0).any():
-        return ""
+        return "", []
     height = 0.7 + 0.24 * max(2, min(15, int((found > 0).sum())))
     ax = plots.importance(
         est, None if some is None else some[0], ax=plots.blank(4.6, height), most=15
@@ -271,15 +250,15 @@ def _features(est: Any, some: Pair | None) -> str:
     if hasattr(est.model_, "coef"):
         how = "its coefficient times its standard deviation"
     caption = f"What a feature contributes: {how}, as a share of all."
-    return page.section("Features", page.figure(ax.figure, caption))
+    return "Features", [figure(ax.figure, caption)]
 
 
-def _versions(est: Any) -> str:
+def _versions(est: Any) -> Section:
     library = type(est.learner_).__name__.lower()
     names = ["setwise", "numpy", "scipy", "scikit-learn", "torch"]
     names += [library] if library in ("lightgbm", "xgboost", "catboost") else []
     versions = [f"{name} {metadata.version(name)}" for name in names]
-    rows = [
+    rows: list[list[str | Cell]] = [
         ["estimator", type(est).__name__],
         ["targets", repr(est.family_)],
         ["learner", _short(repr(est.learner_), 400)],
@@ -287,7 +266,7 @@ def _versions(est: Any) -> str:
         ["steps", f"{len(est.history_):,}" if est.history_ else "solved at once"],
         ["versions", ", ".join([f"Python {platform.python_version()}", *versions])],
     ]
-    return page.section("How it was made", page.table(["", ""], rows))
+    return "How it was made", [Table(["", ""], rows)]
 
 
 # ---- small things

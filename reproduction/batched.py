@@ -17,7 +17,7 @@ from itertools import pairwise
 import torch
 from torch import Tensor, nn
 
-from setwise.experiments.baselines import Loss
+from reproduction.baselines import Loss
 
 SETS = 1 << 18  # over all networks, whose loss is found at a time
 COMPILED = 5  # networks from which on compilation pays

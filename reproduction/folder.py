@@ -19,8 +19,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from setwise.datasets import info, names
-from setwise.experiments.paper import (
+from reproduction.paper import (
     BOOSTED,
     EITHER,
     TABLES,
@@ -33,6 +32,7 @@ from setwise.experiments.paper import (
     supervision,
     twin,
 )
+from setwise.datasets import info, names
 
 __all__ = ["SETTINGS", "Folder", "Measured", "ResultsError", "read"]
 
@@ -153,7 +153,9 @@ def read(path: Path) -> Folder:
         ResultsError: the folder or a file is not as expected; the message has file and line.
     """
     if not path.is_dir():
-        raise ResultsError(f"{path} is no folder: name the one that `setwise reproduce` wrote to")
+        raise ResultsError(
+            f"{path} is no folder: name the one that `python -m reproduction` wrote to"
+        )
     tables = {}
     for name, table in TABLES.items():
         file = path / f"{name}.csv"
@@ -165,7 +167,7 @@ def read(path: Path) -> Folder:
         wanted = ", ".join(f"{name}.csv" for name in TABLES)
         raise ResultsError(
             f"{path} holds no results: expected one or more of {wanted}; "
-            f"`setwise reproduce TABLE --out {path}` makes them"
+            f"`python -m reproduction TABLE --out {path}` makes them"
         )
     return Folder(path, tables, _reasons(path / "notes.toml"))
 

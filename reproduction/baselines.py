@@ -21,9 +21,8 @@ from torch import Tensor
 from torch.distributions import Categorical
 from torch.nn import functional as F
 
-from setwise.aggregates import Direct, Similarity, Triplet
-from setwise.likelihood import Aggregate, evaluate
-from setwise.sets import Sets
+import setwise as sw
+from setwise.likelihood import evaluate
 
 __all__ = ["METHODS", "Loss", "Method", "kmeans", "nearest"]
 
@@ -33,7 +32,9 @@ Loss = Callable[[Tensor, Tensor, Tensor], Tensor]
 # ---- exact likelihoods
 
 
-def negative_log_likelihood(aggregate: Aggregate, out: Tensor, y: Tensor, head: Tensor) -> Tensor:
+def negative_log_likelihood(
+    aggregate: sw.Aggregate, out: Tensor, y: Tensor, head: Tensor
+) -> Tensor:
     """−log p(y) by the library's own rule for classes; outputs are logits."""
     networks, sets, size, classes = out.shape
     members = Categorical(logits=out.reshape(-1, classes), validate_args=False)
@@ -42,9 +43,9 @@ def negative_log_likelihood(aggregate: Aggregate, out: Tensor, y: Tensor, head: 
 
 
 @lru_cache(maxsize=16)
-def _flat(sets: int, size: int) -> Sets:
+def _flat(sets: int, size: int) -> sw.Sets:
     """Sets over a table that lists their members one after another."""
-    return Sets(np.arange(sets * size).reshape(sets, size))
+    return sw.Sets(np.arange(sets * size).reshape(sets, size))
 
 
 def cross_entropy(out: Tensor, y: Tensor, head: Tensor) -> Tensor:
@@ -117,35 +118,36 @@ def _told(each: Tensor, y: Tensor) -> Tensor:
 
 
 class Method(NamedTuple):
-    """A column: what is observed, how often per training row, and the loss.
+    """A column: what is observed of sets of `size` members, and the loss.
 
-    `embeds` says how K-means is to look at the outputs ("" where they are classes), `head` whether
-    the loss learns one weight per output and an intercept of its own. `begin` is a loss whose
-    embedding, cut into clusters, is a good beginning for classes.
+    There are `size` times as many sets as training rows, of single rows one for each. `embeds` says
+    how K-means is to look at the outputs ("" where they are classes), `head` whether the loss
+    learns one weight per output and an intercept of its own. `begin` is a loss whose embedding, cut
+    into clusters, is a good beginning for classes.
     """
 
-    aggregate: Aggregate
-    per_row: int
+    aggregate: sw.Aggregate
+    size: int
     loss: Loss
     embeds: str = ""
     head: bool = False
     begin: Loss | None = None
 
 
-def _mle(aggregate: Aggregate, per_row: int, begin: Loss) -> Method:
-    return Method(aggregate, per_row, partial(negative_log_likelihood, aggregate), begin=begin)
+def _mle(aggregate: sw.Aggregate, size: int, begin: Loss) -> Method:
+    return Method(aggregate, size, partial(negative_log_likelihood, aggregate), begin=begin)
 
 
-_THREE = Triplet(three_way=True)
+_THREE = sw.Triplet(three_way=True)
 METHODS: dict[str, Method] = {
-    "siamese": Method(Similarity(), 2, siamese, embeds="plain", head=True),
-    "contrastive": Method(Similarity(), 2, contrastive, embeds="plain"),
-    "similarity_mle": _mle(Similarity(), 2, contrastive),
+    "siamese": Method(sw.Similarity(), 2, siamese, embeds="plain", head=True),
+    "contrastive": Method(sw.Similarity(), 2, contrastive, embeds="plain"),
+    "similarity_mle": _mle(sw.Similarity(), 2, contrastive),
     "tuplet": Method(_THREE, 3, tuplet, embeds="plain"),
     "triplet": Method(_THREE, 3, triplet, embeds="unit"),
-    "triplet_mle": _mle(Triplet(), 3, partial(contrastive_triplets, False)),
+    "triplet_mle": _mle(sw.Triplet(), 3, partial(contrastive_triplets, False)),
     "triplet_mle_three_way": _mle(_THREE, 3, partial(contrastive_triplets, True)),
-    "supervised": Method(Direct(), 1, cross_entropy),
+    "supervised": Method(sw.Direct(), 1, cross_entropy),
 }
 
 

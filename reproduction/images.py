@@ -32,10 +32,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from setwise.datasets import load
-from setwise.experiments.baselines import METHODS, Method
-from setwise.experiments.batched import HeldOut, Networks, Plan, Sample, fit, predict, score
-from setwise.experiments.classification import (
+import setwise as sw
+from reproduction.baselines import METHODS, Method
+from reproduction.batched import HeldOut, Networks, Plan, Sample, fit, predict, score
+from reproduction.classification import (
     Found,
     History,
     Trials,
@@ -45,7 +45,7 @@ from setwise.experiments.classification import (
     common,
     observe,
 )
-from setwise.experiments.runner import Cell, Result
+from reproduction.runner import Cell, Result
 
 __all__ = ["Convolutions", "methods", "work_many"]
 
@@ -199,7 +199,7 @@ def prepare(name: str, device: str, half: bool = True) -> Images:
 
     On CUDA they are in bfloat16 if `half`, else products are rounded to TF32.
     """
-    data = load(name)
+    data = sw.datasets.load(name)
     assert data.z is not None
     if data.X_test is None or data.z_test is None:
         order = np.random.default_rng(0).permutation(len(data.X))
@@ -341,8 +341,7 @@ def _train(
     seeds = [1000 * trial + restart for trial in trials]
     z = np.repeat(data.z[None], len(trials), 0)
     whole = Trials(data.table, z, (data.train, data.train), data.classes)
-    assert method.aggregate.size is not None
-    drawn = [[trial, method.aggregate.size] for trial in trials]
+    drawn = [[trial, method.size] for trial in trials]
     sample = observe(whole, method, (0, data.train), drawn)
     head = (data.classes + 1) * method.head
     shift = int(SHIFT[setting] * data.side)

@@ -11,22 +11,22 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from setwise import page
-from setwise.datasets import info
-from setwise.experiments.bars import bars
-from setwise.experiments.blocks import (
+from reproduction.aims import aims
+from reproduction.blocks import (
     Aims,
     Block,
+    Cell,
     Drawing,
     Fold,
     Grid,
+    Section,
     Tiles,
     as_html,
     as_markdown,
 )
-from setwise.experiments.drawings import curves, dots, sizes
-from setwise.experiments.folder import SETTINGS, Folder, Measured, read
-from setwise.experiments.paper import (
+from reproduction.drawings import curves, dots, sizes
+from reproduction.folder import SETTINGS, Folder, Measured, read
+from reproduction.paper import (
     TABLES,
     TRIALS,
     Figure,
@@ -38,16 +38,13 @@ from setwise.experiments.paper import (
     twin,
     verdict,
 )
-from setwise.page import Cell
+from setwise.datasets import info
 
 __all__ = ["html", "markdown"]
 
 TITLE = "The paper's experiments, reproduced"
 STANDINGS = ("ahead", "level", "behind")
 SIGNS = {"ahead": ("▲", "good"), "level": ("=", ""), "behind": ("▼", "bad")}
-
-
-Part = tuple[str, list[Block]]
 
 
 def html(results: str | Path) -> str:
@@ -57,8 +54,7 @@ def html(results: str | Path) -> str:
         ResultsError: the folder or a file is not as expected; the message has file and line.
     """
     lead, parts = _document(read(Path(results)), drawings=True)
-    sections = [page.section(title, *map(as_html, blocks)) for title, blocks in parts]
-    return page.page(TITLE, *sections, lead=lead)
+    return as_html(TITLE, lead, parts)
 
 
 def markdown(results: str | Path) -> str:
@@ -77,21 +73,24 @@ def markdown(results: str | Path) -> str:
 # ---- parts
 
 
-def _document(folder: Folder, drawings: bool) -> tuple[str, list[Part]]:
+def _document(folder: Folder, drawings: bool) -> tuple[str, list[Section]]:
     absent = [name for name in TABLES if name not in folder.tables]
     lead = (
         'Our figures beside those of "Learning from Aggregate Observations" (Zhang, '
         "Charoenphakdee, Wu and Sugiyama, NeurIPS 2020). `protocol` has the paper's model and "
         "budget with our likelihoods, `best` our defaults."
     )
-    parts: list[Part] = [_summary(folder, absent), ("What was to be shown", [Aims(bars(folder))])]
+    parts: list[Section] = [
+        _summary(folder, absent),
+        ("What was to be shown", [Aims(aims(folder))]),
+    ]
     parts += [_table(folder, measured, drawings) for measured in folder.tables.values()]
     return lead, [*parts, _making(folder)]
 
 
-def _summary(folder: Folder, absent: list[str]) -> Part:
-    aims = bars(folder)
-    told = [bar.met for bar in aims if bar.met is not None]
+def _summary(folder: Folder, absent: list[str]) -> Section:
+    every = aims(folder)
+    told = [aim.met for aim in every if aim.met is not None]
     total: Counter[str] = Counter()
     sentences: list[Block] = []
     others: list[Block] = []
@@ -124,7 +123,7 @@ def _summary(folder: Folder, absent: list[str]) -> Part:
             others.append(Grid(["method", *SETTINGS], rows[False], f"**{name}**"))
     tiles = Tiles(
         [
-            (f"{sum(told)} of {len(told)}", f"aims met; {len(aims) - len(told)} more are open"),
+            (f"{sum(told)} of {len(told)}", f"aims met; {len(every) - len(told)} more are open"),
             *((str(total[word]), f"cells {word}, likelihood methods, best") for word in STANDINGS),
         ]
     )
@@ -144,7 +143,7 @@ def _summary(folder: Folder, absent: list[str]) -> Part:
     return "Where we stand", blocks
 
 
-def _table(folder: Folder, measured: Measured, drawings: bool) -> Part:
+def _table(folder: Folder, measured: Measured, drawings: bool) -> Section:
     table = measured.table
     found = [m for m in measured.methods if any(key[1] == m for key in measured.values)]
     main = [m for m in found if is_likelihood(m)]
@@ -261,7 +260,7 @@ def _runs(measured: Measured) -> Block:
     return Fold(f"{measured.table.name}: how it was run", list(made))
 
 
-def _making(folder: Folder) -> Part:
+def _making(folder: Folder) -> Section:
     found: Counter[str] = Counter()
     for measured in folder.tables.values():
         for note in measured.notes:

@@ -6,13 +6,14 @@ import statistics
 from collections.abc import Iterator
 from typing import Any
 
-from setwise.experiments.folder import SETTINGS, Measured
-from setwise.experiments.paper import Figure
-from setwise.page import BLUE, GREEN, GREY, GRID, INK, ORANGE, PAPER, PURPLE
+from reproduction.folder import SETTINGS, Measured
+from reproduction.paper import Figure
+from setwise.plots import PALETTE
 
 __all__ = ["curves", "dots", "sizes"]
 
 WIDTH = 3.15  # inches: a phone shows one without shrinking, a desktop three side by side
+INK, GRID, PAPER, GREY, BLUE, ORANGE, GREEN, PURPLE = PALETTE.values()
 COLOURS = {"paper": GREY, "protocol": BLUE, "best": ORANGE}
 MARKS = {"paper": "s", "protocol": "o", "best": "D"}
 EDGE = 4.0  # the greatest ratio that is drawn where it is

@@ -31,9 +31,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 import setwise as sw
-from setwise.datasets import load, text_features
-from setwise.experiments.baselines import METHODS, Loss, Method, kmeans, nearest
-from setwise.experiments.batched import (
+from reproduction.baselines import METHODS, Loss, Method, kmeans, nearest
+from reproduction.batched import (
     HeldOut,
     Networks,
     Perceptrons,
@@ -42,9 +41,8 @@ from setwise.experiments.batched import (
     fit,
     predict,
 )
-from setwise.experiments.paper import BOOSTED
-from setwise.experiments.runner import Cell, Result
-from setwise.metrics import permutation_accuracy
+from reproduction.paper import BOOSTED
+from reproduction.runner import Cell, Result
 
 __all__ = ["methods", "work_many"]
 
@@ -96,7 +94,7 @@ class Trials(NamedTuple):
 
 @lru_cache(maxsize=2)
 def _data(name: str) -> tuple[Any, Ints, int, bool]:
-    data = load(name)
+    data = sw.datasets.load(name)
     assert data.z is not None
     return data.X, data.z, len(data.classes), data.task == "text"
 
@@ -111,7 +109,7 @@ def prepare(name: str, trials: tuple[int, ...], device: str) -> Trials:
     whole = None if text else torch.from_numpy(np.asarray(X, np.float64)).to(device)
     for order in orders:
         if whole is None:
-            parts = text_features(X[order[:a]], X[order[a:]])
+            parts = sw.datasets.text_features(X[order[:a]], X[order[a:]])
             x = torch.from_numpy(np.concatenate(parts)).to(device)
         else:
             x = whole[torch.from_numpy(order).to(device)]
@@ -139,14 +137,13 @@ def _ranks(x: Tensor, known: int) -> Tensor:
 def observe(data: Trials, method: Method, part: tuple[int, int], seeds: Sequence[Any]) -> Sample:
     """Sets of the rows of a part, counted from its beginning, and what is seen of them."""
     begin, end = part
-    size, count = method.aggregate.size, end - begin
-    assert size is not None
+    size, count = method.size, end - begin
     members, seen = [], []
     for z, seed in zip(data.z[:, begin:end], seeds, strict=True):
         sets = sw.Sets(np.arange(count)[:, None])
         if size > 1:
             rng = np.random.default_rng(seed)
-            sets = sw.Sets.random(count, method.per_row * count, size, seed=rng)
+            sets = sw.Sets.random(count, size * count, size, seed=rng)
         members.append(sets.indices.reshape(-1, size))
         seen.append(np.asarray(method.aggregate.observe(z, sets).y))
     device = data.table.device
@@ -156,8 +153,7 @@ def observe(data: Trials, method: Method, part: tuple[int, int], seeds: Sequence
 
 def _seed(trial: int, method: Method, part: int) -> list[int]:
     """Methods that look at sets of one size see the same sets."""
-    assert method.aggregate.size is not None
-    return [trial, method.aggregate.size, part]
+    return [trial, method.size, part]
 
 
 def work_many(cells: Sequence[Cell], device: str = "cpu") -> list[Result]:
@@ -203,7 +199,7 @@ class History:
         def note(epoch: int) -> None:
             guesses = outputs().argmax(-1).cpu().numpy()
             for place, z in self.of.items():
-                accuracy = 100 * permutation_accuracy(z, guesses[place])
+                accuracy = 100 * sw.metrics.permutation_accuracy(z, guesses[place])
                 self.points[place].append((epoch, round(accuracy, 2)))
 
         return note if self.of and not method.embeds else None
@@ -220,7 +216,7 @@ def as_results(
     return [
         Result(
             **asdict(cell),
-            value=100 * permutation_accuracy(z_test[place], one.guesses),
+            value=100 * sw.metrics.permutation_accuracy(z_test[place], one.guesses),
             seconds=seconds / len(cells),
             held_out=one.held_out,
             note=one.note,

@@ -35,8 +35,7 @@ from scipy import sparse, special
 from scipy.sparse.linalg import lsqr
 
 import setwise as sw
-from setwise.distributions import Family
-from setwise.experiments.runner import Cell
+from reproduction.runner import Cell
 
 __all__ = ["METHODS", "SIZES", "methods", "work"]
 
@@ -100,7 +99,7 @@ def one(part: Split, method: str, setting: str, seed: int) -> tuple[float, str]:
         kind, model, size = "mean_mle", kind, int(model[1:])
     rng = np.random.default_rng([seed, 1])
     n = len(part.z)
-    family: Family = sw.Normal()
+    family: sw.distributions.Family = sw.Normal()
     note = ""
 
     def per_row(number: int, z: Array) -> int:  # of the whole data set
@@ -138,7 +137,7 @@ def _best_scale(
     part: Split,
     observed: sw.Observations,
     held_out: sw.Observations,
-    family: Family,
+    family: sw.distributions.Family,
     model: str,
     seed: int,
 ) -> tuple[Callable[[Array], Array], str]:
@@ -186,16 +185,19 @@ def solve_targets(X: Array, means: sw.Observations) -> sw.Observations:
     the most likely z under normal targets around f, whatever their scale. Directions that the means
     leave open stay as f has them; rows in no set are left out.
     """
-    linear = means.aggregate.linear(means.sets)
-    assert linear is not None
     assert means.y is not None
-    sets = means.sets
-    A = sparse.csr_array((linear[0], sets.indices, sets.offsets), (len(sets), len(X)))
+    A = _averages(means.sets, len(X))
     model = sw.AggregateRegressor(sw.Normal(), sw.Linear(alpha=1e-3), verbose=0)
     f = model.fit(X, means).predict(X)
     step = lsqr(A, means.y - A @ f, atol=1e-10, btol=1e-10, iter_lim=5000)[0]
-    rows = np.unique(sets.indices)
+    rows = np.unique(means.sets.indices)
     return sw.Observations(sw.Direct(), rows[:, None], (f + step)[rows])
+
+
+def _averages(sets: sw.Sets, rows: int) -> sparse.csr_array:
+    """The matrix that maps the targets of the rows to the mean of each set."""
+    share = np.repeat(1 / sets.sizes, sets.sizes)
+    return sparse.csr_array((share, sets.indices, sets.offsets), (len(sets), rows))
 
 
 def _give_to_members(o: sw.Observations) -> sw.Observations:
@@ -216,7 +218,7 @@ def _fit(
     part: Split,
     observed: sw.Observations,
     held_out: sw.Observations,
-    family: Family,
+    family: sw.distributions.Family,
     model: str,
     setting: str,
     seed: int,
@@ -241,7 +243,8 @@ def _fit(
     # The number of rounds is known now: the validation part joins the training part.
     _, make, rounds = max(found, key=lambda f: f[0])
     both = part._replace(X=np.vstack([part.X, part.X_valid]))
-    moved = held_out.over(held_out.sets.indices + len(part.X))
+    members = held_out.sets.indices.reshape(len(held_out), -1) + len(part.X)
+    moved = sw.Observations(held_out.aggregate, members, held_out.y)
     learner = make(n_estimators=rounds, learning_rate=rate)
     return _train(both, [observed, moved], family, learner, seed).predict
 
@@ -249,7 +252,7 @@ def _fit(
 def _train(
     part: Split,
     observed: list[sw.Observations],
-    family: Family,
+    family: sw.distributions.Family,
     learner: Any,
     seed: int,
     held_out: sw.Observations | None = None,
@@ -260,7 +263,7 @@ def _train(
 
 
 def _sgd(
-    X: Array, observed: sw.Observations, family: Family, seed: int, scale: float
+    X: Array, observed: sw.Observations, family: sw.distributions.Family, seed: int, scale: float
 ) -> tuple[Array, float]:
     """The paper's schedule: plain gradient descent, rate 0.1, 256 sets a batch, 20 epochs.
 
@@ -270,12 +273,10 @@ def _sgd(
     sets, y = observed.sets, observed.y
     assert y is not None
     if isinstance(observed.aggregate, sw.Rank):
-        a = np.tile([1.0, -1.0], len(sets))
+        signs = np.tile([1.0, -1.0], len(sets))
+        A = sparse.csr_array((signs, sets.indices, sets.offsets), (len(sets), len(X)))
     else:
-        linear = observed.aggregate.linear(sets)
-        assert linear is not None
-        a = linear[0]
-    A = sparse.csr_array((a, sets.indices, sets.offsets), (len(sets), len(X)))
+        A = _averages(sets, len(X))
     U, c, squares = A @ X, A @ np.ones(len(X)), (A * A) @ np.ones(len(X))
     weight, bias = np.zeros(X.shape[1]), 0.0
     rng = np.random.default_rng(seed)
@@ -293,7 +294,7 @@ def _sgd(
     return weight, bias
 
 
-def _rank_slope(family: Family, s: Array, y: Array) -> Array:
+def _rank_slope(family: sw.distributions.Family, s: Array, y: Array) -> Array:
     """The derivative of −log p(y) in s = loc₁ − loc₂ at a scale of 1.
 
     p is Φ(±s/√2) for Normal and 1/(1 + exp(∓s)) for Gumbel targets.

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.kernel_approximation import Nystroem
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import r2_score, roc_auc_score
 from sklearn.model_selection import StratifiedKFold, train_test_split
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -23,18 +22,19 @@ from setwise import plots
 
 __all__ = ["TASKS", "Result", "Task"]
 
-Picture = tuple[Callable[[], Any], str]
 SEED = 100  # the sizes of sets and the learners were settled on splits with other seeds
 
 
-@dataclass
-class Result:
-    """The score of each way (larger is better, 1 is best), and pictures with their captions."""
+Picture = tuple[Callable[[], Any], str]  # what draws, and what is said below
+
+
+class Result(NamedTuple):
+    """The score of each way (larger is better, 1 is best), and pictures."""
 
     naive: float
     sets: float
     full: float | None
-    pictures: list[Picture] = field(default_factory=list)
+    pictures: list[Picture]
     more: str = ""
 
     @property
@@ -42,9 +42,14 @@ class Result:
         """Whether set labels gave more than the naive recipe, beyond rounding."""
         return self.sets > self.naive + 0.005
 
+    @property
+    def scores(self) -> list[str]:
+        """The three scores as they are shown."""
+        values = (self.naive, self.sets, self.full)
+        return ["–" if v is None else f"{v:.2f}".replace("-", "−") for v in values]
 
-@dataclass(frozen=True)
-class Task:
+
+class Task(NamedTuple):
     """What is learned: `about`, `naive` and `judged` are sentences for the page."""
 
     data: str
@@ -55,10 +60,6 @@ class Task:
     naive: str
     judged: str
     run: Callable[[bool], Result]
-
-
-def _numbers(X: Any, observations: Any) -> Any:
-    return sw.AggregateRegressor(learner="linear", random_state=0, verbose=0).fit(X, observations)
 
 
 def _inherited(o: sw.Observations, y: Any, weight: Any = None) -> sw.Observations:
@@ -73,81 +74,70 @@ def _every_label(z: NDArray[Any]) -> sw.Observations:
 # ---- diabetes
 
 
-def _patients(seed: int) -> Any:
+def _patients(splits: int, observe: Any, score: Any) -> tuple[list[float], Any]:
+    """The mean score of each way over random splits; the model and the data of the first.
+
+    `observe` takes targets and a seed; it gives observations, and the labels for their members.
+    """
     data = sw.datasets.load("diabetes")
-    return train_test_split(data.X, data.z, test_size=0.3, random_state=seed)
-
-
-def _r2(z: NDArray[Any], predicted: NDArray[Any]) -> float:
-    return 1 - sw.metrics.mean_squared_error(z, predicted) / float(np.var(z))
+    scores: list[list[float]] = []
+    first: Any = None
+    for seed in range(SEED, SEED + splits):
+        X, X_test, z, z_test = train_test_split(data.X, data.z, test_size=0.3, random_state=seed)
+        o, labels = observe(z, seed)
+        models = [
+            sw.AggregateRegressor(learner="linear", random_state=0, verbose=0).fit(X, some)
+            for some in (_inherited(o, labels), o, _every_label(z))
+        ]
+        scores.append([score(z_test, model.predict(X_test)) for model in models])
+        first = first or (models[1], X, z, o, X_test, z_test)
+    return np.mean(scores, 0).tolist(), first
 
 
 def means(quick: bool) -> Result:
     """Means of eight patients."""
-    scores: list[list[float]] = []
-    pictures: list[Picture] = []
-    for seed in range(SEED, SEED + (2 if quick else 10)):
-        X, X_test, z, z_test = _patients(seed)
+
+    def observe(z: NDArray[Any], seed: int) -> Any:
         o = sw.Mean().observe(z, sw.Sets.random(len(z), 300, 8, replace=False, seed=seed))
-        models = [
-            _numbers(X, o), _numbers(X, _inherited(o, np.repeat(np.asarray(o.y), 8))),
-            _numbers(X, _every_label(z)),
-        ]  # fmt: skip
-        scores.append([_r2(z_test, m.predict(X_test)) for m in models])
-        if not pictures:
-            pictures = _mean_pictures(models[0], X_test, z_test, X, z, o)
-    return Result(*_average(scores), pictures)
+        return o, np.repeat(np.asarray(o.y), 8)
 
-
-def _mean_pictures(model: Any, X_test: Any, z_test: Any, X: Any, z: Any, o: Any) -> list[Picture]:
-    return [
-        (
-            lambda: plots.fit(model, X_test, z_test, ax=plots.blank()),
-            "Patients that were not in the fit, predicted by the model that only saw means.",
-        ),
-        (
-            lambda: plots.posterior(model, X, o, 0, z=z, ax=plots.blank()),
-            "Eight patients of the fit: what the model expects of each, before and after their "
-            "mean is known. A mean tells little of each one.",
-        ),
-    ]
+    (naive, found, full), first = _patients(2 if quick else 10, observe, r2_score)
+    model, X, z, o, X_test, z_test = first
+    fit = (
+        lambda: plots.fit(model, X_test, z_test, ax=plots.blank()),
+        "Patients that were not in the fit, predicted by the model that only saw means.",
+    )
+    posterior = (
+        lambda: plots.posterior(model, X, o, 0, z=z, ax=plots.blank()),
+        "Eight patients of the fit: what the model expects of each, before and after their mean is "
+        "known. A mean tells little of each one.",
+    )
+    return Result(naive, found, full, [fit, posterior])
 
 
 def ranks(quick: bool) -> Result:
     """Comparisons of two patients."""
-    scores: list[list[float]] = []
-    pictures: list[Picture] = []
-    for seed in range(SEED, SEED + (1 if quick else 3)):
-        X, X_test, z, z_test = _patients(seed)
-        rank = sw.Rank(tie_margin=0.5)  # the targets are whole numbers, so some pairs tie
+    rank = sw.Rank(tie_margin=0.5)  # the targets are whole numbers, so some pairs tie
+
+    def observe(z: NDArray[Any], seed: int) -> Any:
         o = rank.observe(z, sw.Sets.random(len(z), 1000, 2, replace=False, seed=seed))
-        first: Any = o.y
-        models = [
-            _numbers(X, o),
-            _numbers(X, _inherited(o, np.stack([first, 1 - first], 1).ravel())),
-            _numbers(X, _every_label(z)),
-        ]
-        scores.append([sw.metrics.concordance(z_test, m.predict(X_test)) for m in models])
-        if not pictures:
-            new = rank.observe(z_test, sw.Sets.random(len(z_test), 1000, 2, replace=False, seed=1))
-            model = models[0]
-            pictures = _rank_pictures(model, X_test, new)
-    return Result(*_average(scores), pictures)
+        y: Any = o.y
+        return o, np.stack([y, 1 - y], 1).ravel()
 
-
-def _rank_pictures(model: Any, X: Any, new: sw.Observations) -> list[Picture]:
+    (naive, found, full), first = _patients(1 if quick else 3, observe, sw.metrics.concordance)
+    model, _, _, _, X, z = first
+    new = rank.observe(z, sw.Sets.random(len(z), 1000, 2, replace=False, seed=1))
     untied = new.take(new.y != 0.5)
-    return [
-        (
-            lambda: plots.calibration(model, X, untied, ax=plots.blank()),
-            "Who comes first among patients that were not in the fit: stated and observed.",
-        ),
-        (
-            lambda: plots.identifiability(model, ax=plots.blank(4.6, 1.8)),
-            "Comparisons tell no level, and the unit only because a tie is a gap of at most half a "
-            "point: setwise says so.",
-        ),
-    ]
+    calibration = (
+        lambda: plots.calibration(model, X, untied, ax=plots.blank()),
+        "Who comes first among patients that were not in the fit: stated and observed.",
+    )
+    left_open = (
+        lambda: plots.identifiability(model, ax=plots.blank(4.6, 1.8)),
+        "Comparisons tell no level, and the unit only because a tie is a gap of at most half a "
+        "point: setwise says so.",
+    )
+    return Result(naive, found, full, [calibration, left_open])
 
 
 # ---- digits
@@ -176,29 +166,27 @@ def proportions(quick: bool) -> Result:
     (X, X_test, z, z_test), full = _digits(quick)
     bags = sw.Sets.random(len(z), 60 if quick else 400, 4, replace=False, seed=SEED)
     o = sw.Proportions(n_classes=10).observe(z, bags)
-    assert o.y is not None
-    share = np.repeat(o.y, 4, axis=0)  # of each member, of each class
+    share = np.repeat(np.asarray(o.y), 4, axis=0)  # of each member, of each class
     member, digit = np.nonzero(share)
-    naive = sw.Observations(
-        sw.Direct(), o.sets.indices[member][:, None], digit, share[member, digit]
-    )
-    epochs = 3 if quick else 30
-    models = [_images(X, some, epochs) for some in (o, naive)]
-    found, told = (float(np.mean(m.predict(X_test) == z_test)) for m in models)
-    return Result(told, found, full, [_confusion(models[0], X_test, z_test)])
+    rows = o.sets.indices[member][:, None]
+    shares = sw.Observations(sw.Direct(), rows, digit, share[member, digit])
+    models = [_images(X, some, 3 if quick else 30) for some in (shares, o)]
+    naive, found = (float(np.mean(model.predict(X_test) == z_test)) for model in models)
+    return Result(naive, found, full, [_confusion(models[1], X_test, z_test)])
 
 
 def triplets(quick: bool) -> Result:
     """Answers about three images."""
     (X, X_test, z, z_test), full = _digits(quick)
     triples = sw.Sets.random(len(z), 300 if quick else 8000, 3, replace=False, seed=SEED)
-    model = _images(X, sw.Triplet().observe(z, triples), 2 if quick else 20)
     clusters = KMeans(10, n_init=4, random_state=0).fit_predict(X).astype(np.int64)
-    naive = _images(X, _every_label(clusters), 3 if quick else 40)
-    told, found = (
-        sw.metrics.permutation_accuracy(z_test, m.predict(X_test)) for m in (naive, model)
-    )
-    return Result(told, found, full, [_confusion(model, X_test, z_test)])
+    models = [
+        _images(X, _every_label(clusters), 3 if quick else 40),
+        _images(X, sw.Triplet().observe(z, triples), 2 if quick else 20),
+    ]
+    accuracy = sw.metrics.permutation_accuracy
+    naive, found = (accuracy(z_test, model.predict(X_test)) for model in models)
+    return Result(naive, found, full, [_confusion(models[1], X_test, z_test)])
 
 
 def _confusion(model: Any, X: Any, z: Any) -> Picture:
@@ -214,11 +202,10 @@ def _confusion(model: Any, X: Any, z: Any) -> Picture:
 def molecules(quick: bool) -> Result:
     """Whether one of a molecule's shapes makes it a musk: labels that are of sets by nature."""
     data = sw.datasets.load("musk1")
-    assert data.sets is not None
-    assert data.y is not None
-    y, shown = np.asarray(data.y), None
+    y = np.asarray(data.y)
+    shown: Any = None  # a model, and a musk that it has not seen
     o = sw.Observations(sw.AnyPositive(), data.sets, y)
-    found, told, average = np.zeros((3, len(y)))
+    sets, any_of, mean_of = np.zeros((3, len(y)))
     folds = StratifiedKFold(3 if quick else 10, shuffle=True, random_state=0)
     for some, others in folds.split(y, y):
         fold, new = o.take(some), o.take(others)
@@ -229,34 +216,26 @@ def molecules(quick: bool) -> Result:
             sw.AggregateClassifier(2, sw.Linear(alpha=10.0), random_state=0, verbose=0).fit(X, seen)
             for seen in (fold, _inherited(fold, np.repeat(y[some], fold.sets.sizes)))
         )
-        found[others] = model.predict_aggregate(X, new.sets, sw.AnyPositive())
-        told[others] = naive.predict_aggregate(X, new.sets, sw.AnyPositive())
+        sets[others] = model.predict_aggregate(X, new.sets, sw.AnyPositive())
+        any_of[others] = naive.predict_aggregate(X, new.sets, sw.AnyPositive())
         alone = naive.predict_proba(X)[:, 1]
-        average[others] = [alone[members].mean() for members in new.sets]
+        mean_of[others] = [alone[members].mean() for members in new.sets]
         if shown is None:
             musks = (y[others] == 1) & (new.sets.sizes >= 4) & (new.sets.sizes <= 9)
-            which = int(np.flatnonzero(musks)[0]) if musks.any() else 0
-            shown = model, X, new, which
-    assert shown is not None
-    model, X, new, which = shown
-    any_of, sets, mean_of = (float(roc_auc_score(y, p)) for p in (told, found, average))
+            shown = model, X, new, int(musks.argmax())
     picture = (
-        lambda: plots.posterior(model, X, new, which, ax=plots.blank()),
+        lambda: plots.posterior(*shown, ax=plots.blank()),
         "A musk that was not in the fit: which of its conformations make it one?",
     )
-    ahead = "**The naive model is ahead here.** " if mean_of > sets else ""
+    found, any_found, mean_found = (float(roc_auc_score(y, p)) for p in (sets, any_of, mean_of))
+    ahead = "**The naive model is ahead here.** " if mean_found > found else ""
     more = (
-        f"{ahead}Asked for any conformation instead of their average, it reaches {any_of:.2f}. "
+        f"{ahead}Asked for any conformation instead of their average, it reaches {any_found:.2f}. "
         f"With 92 molecules such scores are uncertain by several hundredths. The kernel and its "
         f"penalty were chosen for setwise among 15 settings by this very cross-validation, as "
         f"there are no other molecules, so its score flatters."
     )
-    return Result(mean_of, sets, None, [picture], more)
-
-
-def _average(scores: list[list[float]]) -> tuple[float, float, float]:
-    sets, naive, full = np.mean(scores, 0)
-    return float(naive), float(sets), float(full)
+    return Result(mean_found, found, None, [picture], more)
 
 
 TASKS = (

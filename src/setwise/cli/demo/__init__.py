@@ -1,0 +1,104 @@
+"""`setwise demo`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from setwise.cli.common import Failure
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+    from setwise.cli.demo.tasks import Result, Task
+
+__all__ = ["demo"]
+
+TITLE = "Learning about individuals from labels of sets"
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The page with the pictures.")] = Path("demo.html"),
+    html: Annotated[bool, typer.Option(help="Write the page.")] = True,
+    quick: Annotated[bool, typer.Option(hidden=True)] = False,
+) -> None:
+    """Learn from labels of sets on embedded data, and show what that is worth."""
+    import torch
+    from rich.console import Console
+
+    if html and not out.parent.is_dir():
+        raise Failure(f"there is no folder {out.parent} for {out.name}: create it")
+    console, start = Console(), time.perf_counter()
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)  # the same figures everywhere, and no slower at this size
+    try:
+        results = _run(console, quick)
+    finally:
+        torch.set_num_threads(threads)
+    seconds = time.perf_counter() - start
+    console.print(
+        "[dim]naive: each member is given the label of its set (molecules: then averaged;\n"
+        "triplets: clusters without labels). The same learner in all three columns,\n"
+        "scored on what was not in the fit; 1 is perfect.[/]",
+        highlight=False,
+    )
+    if html:
+        from setwise.cli.demo.page import page
+        from setwise.report.page import write
+
+        write(out, page(TITLE, results, seconds, quick))
+        console.print(f"\nPictures: [bold]{out}[/]", highlight=False)
+    console.print(
+        f"[dim]{seconds:.0f} s. Next: setwise kinds, setwise fit --help[/]",
+        highlight=False,
+    )
+
+
+def _run(console: Console, quick: bool) -> list[tuple[Task, Result]]:
+    """The results of all tasks; a terminal shows the table while it fills."""
+    from rich.console import Group
+    from rich.live import Live
+    from rich.spinner import Spinner
+
+    start = time.perf_counter()
+    done: list[tuple[Task, Result]] = []
+    with Live(console=console, refresh_per_second=8, transient=True) as live:
+
+        def show(doing: str, task: Any = None) -> None:
+            if console.is_terminal:
+                spent = f"[dim]{time.perf_counter() - start:.0f} s[/]"
+                live.update(Group(_table(done, task), Spinner("dots", f" {doing} {spent}")))
+
+        show("getting ready")
+        from setwise.cli.demo.tasks import TASKS
+
+        for task in TASKS:
+            show(f"{task.data}: learning from {task.seen}", task)
+            done.append((task, task.run(quick)))
+    console.print(_table(done, None))
+    return done
+
+
+def _table(done: list[tuple[Task, Result]], doing: Task | None) -> Table:
+    from rich import box
+    from rich.table import Table
+
+    table = Table(
+        title=f"\n{TITLE}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
+        padding=(0, 1),
+    )  # fmt: skip
+    for name in ("data", "seen", "judged by"):
+        table.add_column(f"\n{name}")
+    for name in ("\nnaive", "set\nlabels", "every\nlabel"):
+        table.add_column(name, justify="right")
+    for task, result in done:
+        naive, sets, full = result.scores
+        style = "bold green" if result.gains else "default"
+        table.add_row(task.data, task.seen, task.measure, naive, f"[{style}]{sets}[/]", full)
+    if doing is not None:
+        table.add_row(f"[dim]{doing.data}", f"[dim]{doing.seen}", f"[dim]{doing.measure}")
+    return table

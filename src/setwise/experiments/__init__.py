@@ -1,1 +1,0 @@
-"""The paper's experiments: one module per kind of table, the runner and the report."""

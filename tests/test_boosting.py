@@ -56,9 +56,9 @@ def test_leaf_values_are_a_newton_step_in_leaf_space(monkeypatch, aggregate, fam
     curvature = point.curvature().abs()
     values = solve_leaves(point, leaves, curvature, penalty=0.0)
     if torch.linalg.eigvalsh(hessian).min() > 0.1:
-        want = -torch.linalg.solve(hessian, leaves.reduce(point.raw))
+        want = -torch.linalg.solve(hessian, leaves.reduce(point.gradient))
         torch.testing.assert_close(values, want, rtol=1e-3, atol=1e-3)
-    assert float(values @ leaves.reduce(point.raw)) < 0
+    assert float(values @ leaves.reduce(point.gradient)) < 0
 
 
 def test_leaf_values_that_are_cut_still_lead_downhill(monkeypatch):
@@ -67,7 +67,7 @@ def test_leaf_values_that_are_cut_still_lead_downhill(monkeypatch):
     task = make_task(X, observed, sw.Normal())
     point = task.objective.at(task.raw.expand(60, -1), task.shared)
     leaves = Leaves(torch.arange(60)[:, None] % 2, [2])
-    gradient = leaves.reduce(point.raw)
+    gradient = leaves.reduce(point.gradient)
     own = leaves.reduce(curvature := point.curvature())
     up = torch.stack([100 * gradient[1], -101 * gradient[0]])  # downhill, but not when it is cut
     up *= -torch.sign(up @ gradient)

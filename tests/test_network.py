@@ -22,9 +22,10 @@ from setwise.learners.network import Network, NetworkModel
 from setwise.learners.network import encoding as network_numbers
 from setwise.learners.network import initialization as network_beginning
 from setwise.learners.network.encoding import as_numbers
-from setwise.learners.network.optimizer import Weights, gradient
+from setwise.learners.network.optimizer import Weights
 from setwise.learners.progress import Progress
-from setwise.objective import Objective, judge
+from setwise.likelihood import find_rule
+from setwise.objective import Objective, categorical, judge
 
 SMALL = {"hidden": (16,), "epochs": 5, "batch_size": 32}
 
@@ -112,7 +113,7 @@ def test_gradient_is_that_of_the_loss(family, observations):
     shared = torch.full((len(family.shared),), 0.3, dtype=torch.float64, requires_grad=True)
     loss = objective.loss(raw, shared)
     wanted = torch.autograd.grad(loss, (raw, shared), allow_unused=True)
-    value, at_rows, at_shared = gradient(objective, raw, shared)
+    value, at_rows, at_shared = objective.gradient(raw, shared)
     torch.testing.assert_close(value.double(), loss.detach())
     torch.testing.assert_close(at_rows, wanted[0])
     if len(shared):
@@ -120,23 +121,21 @@ def test_gradient_is_that_of_the_loss(family, observations):
 
 
 @pytest.mark.parametrize("weighted", [False, True])
-def test_gradient_from_the_posterior_of_the_classes(weighted, monkeypatch, rng):
-    """An aggregate that knows the posterior of its members' classes spares the differentiation."""
-
-    def posterior(self, logits, sets, y):
-        own = logits.reshape(len(sets), 2, -1)
-        others = torch.log1p(-own.exp())
-        joint = own + torch.where((y == 1)[:, None, None], own, others).flip(1)
-        each = joint.logsumexp(-1, keepdim=True)
-        return each[:, 0, 0], (joint - each).exp().flatten(0, 1)
-
-    pairs = sw.Similarity().observe(np.arange(40) % 3, sw.Sets.random(40, 60, 2, seed=3))
-    pairs.weight = rng.uniform(size=60) if weighted else None
-    objective = Objective(sw.Categorical(3), [pairs], 40)
+@pytest.mark.parametrize("aggregate", [sw.Similarity(), sw.Triplet()], ids=repr)
+def test_gradient_with_and_without_posteriors_in_closed_form(aggregate, weighted, monkeypatch, rng):
+    """A rule that knows the posterior of its members' classes spares the differentiation."""
+    sets = sw.Sets.random(40, 60, aggregate.size, seed=3)
+    observed = aggregate.observe(np.arange(40) % 3, sets)
+    observed.weight = rng.uniform(size=60) if weighted else None
+    objective = Objective(sw.Categorical(3), [observed], 40)
     raw = torch.from_numpy(rng.normal(size=(40, 3)))
-    wanted = gradient(objective, raw, raw.new_zeros(0))
-    monkeypatch.setattr(sw.Similarity, "class_posterior", posterior, raising=False)
-    for a, b in zip(gradient(objective, raw, raw.new_zeros(0)), wanted, strict=True):
+    found = objective.gradient(raw)
+    rule = find_rule(type(aggregate), torch.distributions.Categorical)
+    assert rule.class_posterior is not None
+    monkeypatch.setattr(
+        categorical, "find_rule", lambda *pair: dataclasses.replace(rule, class_posterior=None)
+    )
+    for a, b in zip(found, objective.gradient(raw), strict=True):
         torch.testing.assert_close(a, b)
 
 
@@ -537,22 +536,6 @@ def test_any_table_as_numbers(monkeypatch):
     assert as_numbers(wide).shape == (100, network_numbers.COMPONENTS)
     tensor = torch.zeros(2, 3, 3)
     assert as_numbers(tensor) is tensor
-
-
-@pytest.mark.parametrize("aggregate", [sw.Similarity(), sw.Triplet()], ids=str)
-@pytest.mark.parametrize("spread", [1.0, 40.0])
-def test_posteriors_in_closed_form_are_the_gradient(aggregate, spread):
-    """r = p + ∂ log p(y)/∂ logit, also where classes are all but certain."""
-    rng = np.random.default_rng(0)
-    logits = torch.tensor(spread * rng.normal(size=(60 * aggregate.size, 4)), requires_grad=True)
-    sets = sw.Sets(np.arange(len(logits)).reshape(60, -1))
-    y = rng.integers(0, 2, 60).astype(float)
-    each = sw.log_likelihood(aggregate, torch.distributions.Categorical(logits=logits), sets, y)
-    (slope,) = torch.autograd.grad(each.sum(), logits)
-    normal = logits.detach().log_softmax(-1)
-    value, probs = aggregate.class_posterior(normal, sets, torch.from_numpy(y))
-    torch.testing.assert_close(value, each.detach())
-    torch.testing.assert_close(probs, normal.exp() + slope, atol=1e-9, rtol=1e-9)
 
 
 # ---- beginnings

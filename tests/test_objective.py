@@ -9,7 +9,7 @@ import setwise as sw
 from setwise.distributions import families
 from setwise.objective import Objective
 from setwise.objective import categorical as classes
-from setwise.objective.terms import General
+from setwise.objective.autodiff import AutodiffTerm
 
 TRIALS = [t for t in trials() if not (isinstance(t[1], sw.Custom) and t[2] != "categorical")]
 
@@ -49,6 +49,10 @@ def test_derivatives(aggregate, family):
     point = objective.at(raw, shared)
     assert point.value == pytest.approx(loss_of(objective, raw, shared), rel=1e-9)
     assert objective.value(raw, shared) == pytest.approx(point.value, rel=1e-12)
+    first = objective.gradient(raw, shared)
+    assert float(first.value) == pytest.approx(point.value, rel=1e-9)
+    torch.testing.assert_close(first.gradient, point.gradient)
+    torch.testing.assert_close(first.shared_gradient, point.shared_gradient)
 
     rng = np.random.default_rng(1)
     direction = (
@@ -58,12 +62,16 @@ def test_derivatives(aggregate, family):
     step = 1e-5
     ends = [(raw + s * direction[0], shared + s * direction[1]) for s in (step, -step)]
     up, down = (objective.value(*end) for end in ends)
-    slope = float((point.raw * direction[0]).sum() + (point.shared * direction[1]).sum())
+    slope = float(
+        (point.gradient * direction[0]).sum() + (point.shared_gradient * direction[1]).sum()
+    )
     assert slope == pytest.approx((up - down) / (2 * step), rel=2e-5, abs=2e-5)
 
     up, down = (objective.at(*end) for end in ends)
     found = point.product(*direction)
-    for got, a, b in zip(found, (up.raw, up.shared), (down.raw, down.shared), strict=True):
+    for got, a, b in zip(
+        found, (up.gradient, up.shared_gradient), (down.gradient, down.shared_gradient), strict=True
+    ):
         torch.testing.assert_close(got, (a - b) / (2 * step), rtol=2e-4, atol=2e-4)
 
     diagonal = point.curvature()
@@ -90,15 +98,80 @@ def test_the_closed_form_is_the_general_one(aggregate, scale):
     sets = sw.Sets.random(9, 12, size, seed=2)
     o = sw.Observations(aggregate, sets, np.linspace(-1, 1, 12), weight=np.linspace(0, 2, 12))
     closed = Objective(family, [o], 9).at(raw, shared)
-    general = General(family, o, 9).at(raw, shared)
+    general = AutodiffTerm(family, o, 9).at(raw, shared)
     assert closed.value == pytest.approx(general.value)
     direction = torch.ones_like(raw), torch.ones_like(shared)
     for got, want in (
-        (closed.raw, general.raw),
-        (closed.shared, general.shared),
+        (closed.gradient, general.gradient),
+        (closed.shared_gradient, general.shared_gradient),
         *zip(closed.product(*direction), general.product(*direction), strict=True),
     ):
         torch.testing.assert_close(got, want)
+
+
+@pytest.mark.parametrize("scale", ["shared", 0.8])
+@pytest.mark.parametrize("noise", [None, 0.7])
+def test_least_squares_are_the_loss_up_to_a_constant(scale, noise):
+    family = sw.Normal(scale=scale)
+    raw, shared = parameters_for(family, 9)
+    aggregate = sw.Mean() if noise is None else sw.Noisy(sw.Mean(), normal=noise)
+    sets = sw.Sets.random(9, 12, (2, 4), seed=2)
+    o = sw.Observations(aggregate, sets, np.linspace(-1, 1, 12), weight=np.linspace(0, 2, 12))
+    (term,) = Objective(family, [o], 9).terms
+    assert term.quadratic
+    assert term.separable == (noise is None)
+    matrix, target, weight = term.least_squares(shared)
+    unit = 0.8 if scale == 0.8 else float(shared.exp())
+    rest = [matrix @ r[:, 0].numpy() - target for r in (raw, 2 * raw)]
+    half = [0.5 * (weight * r**2).sum() / unit**2 for r in rest]
+    values = [term.at(r, shared).value for r in (raw, 2 * raw)]
+    assert half[1] - half[0] == pytest.approx(values[1] - values[0])
+
+
+def test_what_terms_declare():
+    pairs, three = sw.Sets([[0, 1], [2, 3]]), sw.Sets([[0, 1, 2]])
+    kinds = [
+        (sw.Normal(), sw.Mean(), three, [1.0], "GaussianTerm", True, False),
+        (sw.Normal(scale="predicted"), sw.Mean(), three, [1.0], "AutodiffTerm", False, False),
+        (sw.Cauchy(), sw.Mean(), three, [1.0], "AutodiffTerm", False, False),
+        (sw.Normal(), sw.Rank(), pairs, [1, 0], "DifferenceTerm", False, False),
+        (sw.Normal(scale="predicted"), sw.Rank(), pairs, [1, 0], "AutodiffTerm", False, False),
+        (sw.Categorical(3), sw.Similarity(), pairs, [1, 0], "ClassTerm", False, True),
+    ]
+    for family, aggregate, sets, y, name, quadratic, of_classes in kinds:
+        objective = Objective(family, [sw.Observations(aggregate, sets, y)], 4)
+        (term,) = objective.terms
+        assert type(term).__name__ == name
+        assert (objective.quadratic, objective.of_classes) == (quadratic, of_classes)
+        if not quadratic:
+            with pytest.raises(TypeError, match="not quadratic"):
+                term.least_squares(torch.zeros(objective.n_shared))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("aggregate", [sw.Mean(), sw.Rank(), sw.Similarity()], ids=repr)
+def test_parts_of_terms_add_up_to_the_whole(aggregate, dtype):
+    """Slices and masks of a term, over the table itself or over a smaller one."""
+    family = sw.Categorical(3) if isinstance(aggregate, sw.Similarity) else sw.Normal()
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 3, 12)
+    o = aggregate.observe(z + 0.0, sw.Sets.random(12, 20, aggregate.size or (1, 4), seed=1))
+    o.weight = rng.uniform(size=20)
+    objective = Objective(family, [o], 12)
+    raw, shared = (x.to(dtype) for x in parameters_for(family, 12))
+    whole = objective.gradient(raw, shared)
+    (term,) = objective.terms
+    parts = [term.take(slice(0, 7)), term.take(np.arange(20) >= 7), term.take(slice(20, 30))]
+    values, slopes = 0.0, torch.zeros_like(raw)
+    assert [len(part.sets) for part in parts] == [7, 13, 0]
+    for part in parts[:2]:
+        rows, own = objective.only([part]).batch()
+        found = own.gradient(raw[torch.from_numpy(rows)], shared)
+        assert found.gradient.dtype == dtype
+        values += float(found.value)
+        slopes[torch.from_numpy(rows)] += found.gradient
+    assert values == pytest.approx(float(whole.value), rel=1e-5)
+    torch.testing.assert_close(slopes, whole.gradient)
 
 
 CLASS_AGGREGATES = [
@@ -124,15 +197,15 @@ def test_posteriors_of_classes_are_the_general_derivatives(monkeypatch, aggregat
     """In chunks or in one piece, with weights: values, gradient and diagonal of the Hessian."""
     o, raw = classes_seen(aggregate, 50)
     none = raw.new_zeros(0)
-    whole = General(sw.Categorical(4), o, len(raw))
+    whole = AutodiffTerm(sw.Categorical(4), o, len(raw))
     general = whole.at(raw, none)
     for cells in (1, 64, 1 << 20):
         monkeypatch.setattr(classes, "CELLS", cells)
         point = Objective(sw.Categorical(4), [o], len(raw)).at(raw)
-        term = classes.Classes(sw.Categorical(4), o, len(raw))
+        term = classes.ClassTerm(sw.Categorical(4), o, len(raw))
         torch.testing.assert_close(term.log_likelihood(raw, none), whole.log_likelihood(raw, none))
         assert point.value == pytest.approx(general.value)
-        torch.testing.assert_close(point.raw, general.raw)
+        torch.testing.assert_close(point.gradient, general.gradient)
         torch.testing.assert_close(point.curvature(), general.curvature())
         direction = torch.ones_like(raw).cumsum(0)
         torch.testing.assert_close(
@@ -145,7 +218,7 @@ def test_an_impossible_observation_of_classes_has_no_slope():
     o = sw.Observations(sw.Similarity(), [[0, 1], [2, 2]], [1, 0])  # a row is not unlike itself
     raw = torch.tensor([[800.0, 0], [-800, 0], [5000, 0]], dtype=torch.float64)
     point = Objective(sw.Categorical(2), [o], 3).at(raw)
-    assert point.raw.isfinite().all()
+    assert point.gradient.isfinite().all()
     assert point.curvature().isfinite().all()
 
 

@@ -13,8 +13,7 @@ from scipy import optimize
 import setwise as sw
 from benchmarks import held_out as benchmark
 from setwise.checks.examples import example_raw
-from setwise.distributions import Family, families
-from setwise.distributions.quantiles import interval
+from setwise.distributions import Family, families, interval
 from setwise.learners import learners
 from setwise.objective import Intercept, Objective, judge, surely_worse
 

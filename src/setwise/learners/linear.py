@@ -15,8 +15,7 @@ from torch import Tensor
 
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import as_array
-from setwise.objective import Objective
-from setwise.objective.terms import Point
+from setwise.objective import Objective, Point
 
 __all__ = ["Linear"]
 
@@ -83,20 +82,6 @@ class _Design:
         return slopes, coef[-1] - self.mean @ slopes
 
 
-def _units(task: Task) -> Array:
-    """The size of each output: that of the targets for a location, else 1."""
-    names = task.objective.family.outputs
-    scale = 1.0
-    family_scale = getattr(task.objective.family, "scale", 1.0)
-    if not isinstance(family_scale, str):
-        scale = float(family_scale)
-    elif "log_scale" in task.objective.family.shared:
-        scale = float(task.shared[task.objective.family.shared.index("log_scale")].exp())
-    elif "log_scale" in names:
-        scale = float(task.raw[names.index("log_scale")].exp())
-    return np.array([scale if name == "loc" else 1.0 for name in names])
-
-
 def _least_squares(learner: Linear, task: Task, design: _Design) -> tuple[Array, Tensor, bool]:
     """Weighted least squares; repeated where the weights depend on the shared scale."""
     objective, shared = task.objective, task.shared
@@ -124,15 +109,14 @@ def _solve_once(
 ) -> Array:
     blocks, targets = [], []
     for term in objective.terms:
-        unit = term.scale(shared)  # type: ignore[attr-defined]
-        variance = unit**2 * term.squares + term.noise  # type: ignore[attr-defined]
-        root = np.sqrt(term.weight / variance) * unit
-        rows = term.A @ design.table  # type: ignore[attr-defined]
-        level = term.A @ np.full(term.A.shape[1], start[0])  # type: ignore[attr-defined]
+        matrix, target, weight = term.least_squares(shared)
+        root = np.sqrt(weight)
+        rows = matrix @ design.table
+        level = matrix @ np.full(matrix.shape[1], start[0])
         blocks.append(
             rows.multiply(root[:, None]) if sparse.issparse(rows) else rows * root[:, None]
         )
-        targets.append((term.y - level) * root)  # type: ignore[attr-defined]
+        targets.append((target - level) * root)
     width = design.table.shape[1]
     if learner.alpha:
         blocks.append(np.sqrt(learner.alpha) * np.eye(width - 1, width))
@@ -151,7 +135,7 @@ def _solve_once(
 def _newton(learner: Linear, task: Task, design: _Design) -> tuple[Array, Tensor, bool]:
     """Trust-region Newton with conjugate gradients."""
     objective, table = task.objective, design.table
-    units = _units(task)
+    units = objective.family.units(task.raw, task.shared).numpy()
     width, n_outputs = table.shape[1], objective.n_outputs
     n_shared = objective.n_shared if task.free else 0
     weight = objective.total_weight
@@ -182,7 +166,7 @@ def _newton(learner: Linear, task: Task, design: _Design) -> tuple[Array, Tensor
         return np.concatenate([slopes.ravel(), shared.numpy()[:n_shared] / weight])
 
     def gradient(x: Array) -> Array:
-        return pack(point(x).raw, point(x).shared, unpack(x)[0])
+        return pack(point(x).gradient, point(x).shared_gradient, unpack(x)[0])
 
     def product(x: Array, v: Array) -> Array:
         coef = v[: width * n_outputs].reshape(width, n_outputs)

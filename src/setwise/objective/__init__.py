@@ -2,6 +2,17 @@
 
 from setwise.objective.objective import Batch, Objective
 from setwise.objective.profile import Intercept, Judged, judge, surely_worse
-from setwise.objective.terms import Point, Term
+from setwise.objective.terms import FirstOrder, LeastSquares, Point, Term
 
-__all__ = ["Batch", "Intercept", "Judged", "Objective", "Point", "Term", "judge", "surely_worse"]
+__all__ = [
+    "Batch",
+    "FirstOrder",
+    "Intercept",
+    "Judged",
+    "LeastSquares",
+    "Objective",
+    "Point",
+    "Term",
+    "judge",
+    "surely_worse",
+]

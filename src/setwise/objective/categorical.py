@@ -10,18 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
-from setwise.distributions import map_parameters
-from setwise.likelihood import evaluate
-from setwise.objective.terms import General, GeneralPoint, Point
+from setwise.distributions import Categorical, Family, map_parameters
+from setwise.likelihood import evaluate, find_rule
+from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
+from setwise.objective.terms import FirstOrder, Point, added
 from setwise.observations import Observations
 
-__all__ = ["Classes", "class_posterior"]
+__all__ = ["ClassTerm", "class_posterior"]
 
 CELLS = 1 << 17  # members times classes that are computed at a time
 PART = 1 << 16  # sets that tell well enough what ties rows to one another
@@ -30,70 +32,95 @@ PART = 1 << 16  # sets that tell well enough what ties rows to one another
 def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:
     """log p(y) of each set, and P(class | y) of each member: nothing where y is impossible.
 
-    `members` is the distribution of the members. The aggregate is asked where it knows the answer;
-    elsewhere it is the derivative of log p(y) in the normalised logits.
+    `members` is the distribution of the members. The likelihood rule is asked where it knows the
+    answer in closed form; elsewhere it is the derivative of log p(y) in the normalised logits.
     """
-    logits = members.logits
-    known = getattr(o.aggregate, "class_posterior", None)
-    found: tuple[Tensor, Tensor] | None = None
-    if known is not None:
-        found = known(logits, o.sets, torch.as_tensor(o.y, device=logits.device))
-    if found is not None:
-        return found
-    leaf = logits.detach().requires_grad_()
+    closed = find_rule(type(o.aggregate), type(members)).class_posterior
+    if closed is not None:
+        y = torch.as_tensor(o.y, device=members.logits.device)
+        found = closed(o.aggregate, members, o.sets.flat, y)
+        if found is not None:
+            return found
+    leaf = members.logits.detach().requires_grad_()
     with torch.enable_grad():
         each = evaluate(o.aggregate, map_parameters(members, lambda _: leaf), o.sets, o.y)
     (after,) = torch.autograd.grad(each.sum(), leaf)
     return each.detach(), after
 
 
-class Classes(General):
+class ClassTerm(AutodiffTerm):
     """−Σ weight · log p(y) over sets of rows that have classes."""
+
+    of_classes: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, family: Family, observations: Observations) -> bool:
+        return isinstance(family, Categorical)
 
     @cached_property
     def chunks(self) -> list[Observations]:
         """The observations in parts that stay in a processor's cache while they are computed."""
         cells = len(self.sets.indices) * len(self.family.outputs)
+        if cells <= CELLS:
+            return [self.observations]
         ends = np.linspace(0, len(self.sets), cells // CELLS + 2).astype(np.int64)
-        return [self.observations.take(np.arange(a, b)) for a, b in pairwise(ends) if a < b]
+        return [self.observations.take(slice(a, b)) for a, b in pairwise(ends) if a < b]
 
     @cached_property
-    def some(self) -> Classes | None:
+    def some(self) -> Self | None:
         """A random part of the sets that stands for all; None where they are few."""
         n = len(self.sets)
         if n <= PART:
             return None
         chosen = np.sort(np.random.default_rng(0).choice(n, PART, replace=False))
-        o = self.observations.take(chosen)
-        o.weight = self.weight[chosen] * (n / PART)
-        return Classes(self.family, o, self.n_rows)
+        part = self.observations.take(chosen)
+        part.weight = self.weight[chosen] * (n / PART)
+        return type(self)(self.family, part, self.n_rows)
 
-    def in_chunks(self, raw: Tensor) -> Iterator[tuple[Observations, Any]]:
+    def in_chunks(self, rows: Distribution, like: Tensor) -> Iterator[tuple[Observations, Any]]:
         """The chunks, and the distributions of their members."""
-        rows = self.family(raw)
         for o in self.chunks:
-            index = o.sets.tensor("indices", raw)
+            index = o.sets.tensor("indices", like)
             yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set; in chunks where it is not to be differentiated."""
         if not len(self.sets) or (torch.is_grad_enabled() and raw.requires_grad):
             return super().log_likelihood(raw, shared)
-        found = [evaluate(o.aggregate, d, o.sets, o.y) for o, d in self.in_chunks(raw)]
-        return torch.cat(found)
+        chunks = self.in_chunks(self.family(raw), raw)
+        return torch.cat([evaluate(o.aggregate, d, o.sets, o.y) for o, d in chunks])
+
+    def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
+        """Value and gradient, from the posteriors of the members' classes.
+
+        Logits are normalised once per row; the derivative of that, a projection, is done by hand.
+        """
+        raw = raw.detach()
+        rows: Any = self.family(raw)
+        values, after = [], torch.zeros_like(raw)
+        for o, members in self.in_chunks(rows, raw):
+            each, posterior = class_posterior(o, members)
+            if o.weight is not None:
+                weight = torch.from_numpy(o.weight).to(raw)
+                each, posterior = each * weight, posterior * o.sets.repeat(weight).unsqueeze(1)
+            values.append(each.sum())
+            after.index_add_(0, o.sets.tensor("indices", raw), posterior)
+        gradient = rows.logits.exp() * after.sum(1, keepdim=True) - after
+        return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
-        """Everything of first and second order at these parameters."""
-        return _ClassesPoint(self, raw.detach(), shared)
+        return _ClassPoint(self, raw.detach(), shared)
 
 
-class _ClassesPoint(Point):
+class _ClassPoint(Point):
     """What y changes in the probabilities of the members, and in their variances."""
 
-    def __init__(self, term: Classes, raw: Tensor, shared: Tensor) -> None:
-        self.term, self.place, self.shared = term, (raw, shared), torch.zeros_like(shared)
-        self.value, self.raw, self.variances = 0.0, torch.zeros_like(raw), torch.zeros_like(raw)
-        for o, members in term.in_chunks(raw):
+    def __init__(self, term: ClassTerm, raw: Tensor, shared: Tensor) -> None:
+        self.term, self.place = term, (raw, shared)
+        self.shared_gradient = torch.zeros_like(shared)
+        self.value, self.gradient = 0.0, torch.zeros_like(raw)
+        self.variances = torch.zeros_like(raw)
+        for o, members in term.in_chunks(term.family(raw), raw):
             each, after = class_posterior(o, members)
             before = members.logits.exp()
             change = after - before * after.sum(1, keepdim=True)
@@ -105,19 +132,19 @@ class _ClassesPoint(Point):
                 change, variance = change * weight, variance * weight
             self.value -= float(each.sum())
             index = o.sets.tensor("indices", raw)
-            self.raw.index_add_(0, index, change)
+            self.gradient.index_add_(0, index, change)
             self.variances.index_add_(0, index, variance)
-        self.raw.neg_()
+        self.gradient.neg_()
 
     @cached_property
-    def graph(self) -> GeneralPoint:
-        return GeneralPoint(self.term, *self.place)
+    def graph(self) -> AutodiffPoint:
+        return AutodiffPoint(self.term, *self.place)
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         return self.graph.product(raw, shared)
 
     def shared_curvature(self) -> Tensor:
-        return torch.zeros_like(self.shared)
+        return torch.zeros_like(self.shared_gradient)
 
     def curvature(self) -> Tensor:
         return self.variances

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from setwise.distributions import Normal
-from setwise.objective.terms import SMALL, Point, Term
+from setwise.distributions import Family, Normal
+from setwise.objective.terms import SMALL, FirstOrder, Floats, LeastSquares, Point, Term
 from setwise.observations import Observations
 
-__all__ = ["Gaussian"]
+__all__ = ["GaussianTerm"]
 
 PAIRS = 50  # of members, for each two leaves, that a leaf Hessian is added up from
 
@@ -36,32 +35,65 @@ class _Pairs(NamedTuple):
     times: float
 
 
-class Gaussian(Term):
+class GaussianTerm(Term):
     """Linear observations of normal targets: y ~ N(A·loc, scale²·Σa² + noise), in closed form."""
 
-    def __init__(
-        self,
-        family: Normal,
-        observations: Observations,
-        n_rows: int,
-        linear: tuple[NDArray[np.float64], float],
-    ) -> None:
-        super().__init__(family, observations, n_rows)
-        a, self.noise = linear
-        sets = observations.sets
-        short = np.int32 if max(len(a), n_rows) < 2**31 else np.int64  # half the memory to read
+    quadratic: ClassVar[bool] = True
+
+    @classmethod
+    def suits(cls, family: Family, observations: Observations) -> bool:
+        if not isinstance(family, Normal) or family.outputs != ("loc",):
+            return False
+        return observations.aggregate.linear(observations.sets) is not None
+
+    @property
+    def separable(self) -> bool:
+        return self.noise == 0
+
+    @cached_property
+    def linear(self) -> tuple[Floats, float]:
+        """The members' coefficients a, and the variance of the noise."""
+        found = self.observations.aggregate.linear(self.sets)
+        assert found is not None
+        return found
+
+    @property
+    def noise(self) -> float:
+        """The variance of what is added to Σ a·z."""
+        return self.linear[1]
+
+    @property
+    def y(self) -> Floats:
+        """What was observed of each set."""
+        assert self.observations.y is not None
+        return self.observations.y
+
+    def sums(self, members: Floats) -> Floats:
+        """Sums over the members of each set."""
+        sets = self.sets
+        if sets.size is not None:
+            return np.asarray(members.reshape(-1, sets.size).sum(1))
+        return np.add.reduceat(members, sets.offsets[:-1]) if len(sets) else np.zeros(0)
+
+    @cached_property
+    def squares(self) -> Floats:
+        """Σ a² of each set: the variance of y where the scale is 1 and there is no noise."""
+        a = self.linear[0]
+        return self.sums(a * a)
+
+    @cached_property
+    def matrix(self) -> sparse.csr_array:
+        """The coefficients, (sets, rows)."""
+        sets, n = self.sets, self.n_rows
+        # half the memory to read
+        short = np.int32 if max(len(sets.indices), n) < 2**31 else np.int64
         places = (part.astype(short) for part in (sets.indices, sets.offsets))
-        self.A = sparse.csr_array((a, *places), (len(sets), n_rows))
-        self.squares = np.add.reduceat(a * a, sets.offsets[:-1]) if len(sets) else np.zeros(0)
-        assert observations.y is not None
-        self.y = observations.y
-        self.fixed = None if isinstance(family.scale, str) else float(family.scale)
-        self._pairs: dict[int, _Pairs] = {}
+        return sparse.csr_array((self.linear[0], *places), (len(sets), n))
 
     @cached_property
     def transpose(self) -> sparse.csr_array:
         """From sets to rows."""
-        return self.A.T.tocsr()
+        return self.matrix.T.tocsr()
 
     @cached_property
     def squared(self) -> sparse.csr_array:
@@ -70,21 +102,20 @@ class Gaussian(Term):
         return sparse.csr_array((a.data**2, a.indices, a.indptr), a.shape)
 
     @cached_property
-    def unit_curvature(self) -> NDArray[np.float64]:
+    def unit_curvature(self) -> Floats:
         """The diagonal of the Hessian where the scale is 1 and there is no noise."""
-        out: NDArray[np.float64] = self.squared @ self.unit_precision
+        out: Floats = self.squared @ self.unit_precision
         return out
-
-    @cached_property
-    def largest(self) -> int:
-        """The size of the largest set."""
-        return int(self.sets.sizes.max(initial=0))
 
     @cached_property
     def all_pairs(self) -> int:
         """The number of pairs of members of all sets."""
         sizes = self.sets.sizes
         return int((sizes * (sizes - 1)).sum()) // 2
+
+    @cached_property
+    def _pairs(self) -> dict[int, _Pairs]:
+        return {}
 
     def pairs(self, enough: int) -> _Pairs:
         """The pairs of members of all sets; of a random part of them that has `enough` pairs."""
@@ -109,7 +140,7 @@ class Gaussian(Term):
         left, right, of = (np.concatenate([f[i].ravel() for f in found]) for i in range(3))
         order = np.argsort(sets.indices[left], kind="stable")  # for the cache
         left, right, of = left[order], right[order], of[order]
-        product = torch.from_numpy(self.A.data[left] * self.A.data[right])
+        product = torch.from_numpy(self.linear[0][left] * self.linear[0][right])
         unit = product * torch.from_numpy(self.unit_precision[of])
         if len(unit) and bool((unit == unit[0]).all()):
             unit = unit[:1]
@@ -118,20 +149,17 @@ class Gaussian(Term):
 
     def scale(self, shared: Tensor) -> float:
         """The scale of the targets."""
-        return math.exp(float(shared[0])) if self.fixed is None else self.fixed
+        assert isinstance(self.family, Normal)
+        given = self.family.scale
+        return math.exp(float(shared[0])) if isinstance(given, str) else float(given)
 
     @cached_property
-    def total(self) -> float:
-        """The sum of the sets' weights."""
-        return float(self.weight.sum())
-
-    @cached_property
-    def unit_precision(self) -> NDArray[np.float64]:
+    def unit_precision(self) -> Floats:
         """Weight over variance where the scale is 1 and there is no noise."""
         return self.weight / self.squares
 
     @cached_property
-    def even_precision(self) -> float | NDArray[np.float64]:
+    def even_precision(self) -> float | Floats:
         """The same as one number, where it is the same for all sets."""
         each = self.unit_precision
         return float(each[0]) if len(each) and bool((each == each[0]).all()) else each
@@ -141,78 +169,90 @@ class Gaussian(Term):
         """Σ weight · log 2πv there."""
         return float((self.weight * np.log(2 * math.pi * self.squares)).sum())
 
-    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """log p(y) of each set, differentiable."""
-        members = self.sets.members(raw[:, 0])
-        a = torch.from_numpy(self.A.data).to(members)
-        variance = torch.from_numpy(self.squares).to(members)
-        if self.fixed is None:
-            variance = variance * (2 * shared[0]).exp() + self.noise
-        else:
-            variance = variance * self.fixed**2 + self.noise
-        y = torch.from_numpy(self.y).to(members)
-        square = (y - self.sets.flat.sum(a * members)) ** 2
-        return -0.5 * (square / variance + (2 * math.pi * variance).log())
+    def least_squares(self, shared: Tensor) -> LeastSquares:
+        unit = self.scale(shared) ** 2
+        weight = self.weight * unit / (unit * self.squares + self.noise)
+        return LeastSquares(self.matrix, self.y, weight)
+
+    def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
+        """Value and gradient: on a CPU a few lines of numpy, which is quicker to call."""
+        if raw.device.type != "cpu":
+            return super().gradient(raw, shared)
+        a, sets = self.linear[0], self.sets
+        loc = raw.detach().numpy()[:, 0]
+        found = _Residuals(self, self.sums(a * loc[sets.indices]) - self.y, shared.detach())
+        pull = np.repeat(found.pull, sets.sizes if sets.size is None else sets.size)
+        at_rows = torch.from_numpy(np.bincount(sets.indices, a * pull, len(loc)))
+        return FirstOrder(
+            torch.tensor(found.value, dtype=torch.float64),
+            at_rows.unsqueeze(1).to(raw.dtype),
+            torch.full_like(shared, found.slope),
+        )
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
-        """Everything of first and second order at these parameters."""
-        return GaussianPoint(self, raw, shared)
+        return _GaussianPoint(self, raw, shared)
 
 
-class GaussianPoint(Point):
-    """With v = scale²·Σa² + noise and r = A·loc − y, the loss is ½ Σ w (r²/v + log 2πv)."""
+class _Residuals:
+    """With v = scale²·Σa² + noise and r = A·loc − y, the loss is ½ Σ w (r²/v + log 2πv).
 
-    def __init__(self, term: Gaussian, raw: Tensor, shared: Tensor) -> None:
-        self.term = term
+    `pull` is its derivative in A·loc, `slope` and `bend` are those in the log scale.
+    """
+
+    def __init__(self, term: GaussianTerm, rest: Floats, shared: Tensor) -> None:
         self.scale = term.scale(shared)
-        rest = term.A @ raw[:, 0].numpy()
-        rest -= term.y
-        self.share: float | NDArray[np.float64] = 1.0  # of the targets in the variance
-        self.precision: float | NDArray[np.float64]
+        self.share: float | Floats = 1.0  # of the targets in the variance
+        self.precision: float | Floats
         if term.noise == 0:
             self.precision = term.even_precision / self.scale**2
-            logs = term.unit_logs + 2 * term.total * math.log(self.scale)
+            logs = term.unit_logs + 2 * term.total_weight * math.log(self.scale)
         else:
             own = self.scale**2 * term.squares
             variance = own + term.noise
             self.share = own / variance
             self.precision = term.weight / variance
             logs = float((term.weight * np.log(2 * math.pi * variance)).sum())
-        self.pull = self.precision * rest
+        self.pull: Floats = self.precision * rest
         size = float(np.einsum("i,i", rest, self.pull))  # a threaded dot product would cost more
         self.value = 0.5 * (size + logs)
-        self.raw = torch.from_numpy(term.transpose @ self.pull).unsqueeze(1)
-        self.shared = torch.zeros(0, dtype=torch.float64)
-        if term.fixed is not None:
-            return
         if term.noise == 0:
-            first, self.second = term.total - size, 2 * size
+            self.slope, self.bend = term.total_weight - size, 2 * size
         else:
             share, each = self.share, rest * self.pull
-            first = float((share * (term.weight - each)).sum())
-            slope = 2 * share * (1 - share)  # of the share in the log scale
-            self.second = float((slope * (term.weight - each) + 2 * share**2 * each).sum())
-        self.shared = torch.tensor([first], dtype=torch.float64)
+            self.slope = float((share * (term.weight - each)).sum())
+            turn = 2 * share * (1 - share)  # the derivative of the share in the log scale
+            self.bend = float((turn * (term.weight - each) + 2 * share**2 * each).sum())
+
+
+class _GaussianPoint(Point):
+    """Residuals, and what they are made of."""
+
+    def __init__(self, term: GaussianTerm, raw: Tensor, shared: Tensor) -> None:
+        self.term = term
+        self.found = _Residuals(term, term.matrix @ raw[:, 0].numpy() - term.y, shared)
+        self.value = self.found.value
+        self.gradient = torch.from_numpy(term.transpose @ self.found.pull).unsqueeze(1)
+        self.shared_gradient = torch.full_like(shared, self.found.slope)
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        term = self.term
-        along = term.A @ raw[:, 0].numpy()
-        member = self.precision * along
-        out_shared = torch.zeros_like(self.shared)
-        if term.fixed is None:
-            member = member - 2 * self.share * self.pull * float(shared[0])
-            cross = -float((2 * self.share * self.pull * along).sum())
-            out_shared[0] = cross + self.second * float(shared[0])
+        term, found = self.term, self.found
+        along = term.matrix @ raw[:, 0].numpy()
+        member = found.precision * along
+        out_shared = torch.zeros_like(self.shared_gradient)
+        if len(out_shared):
+            mixed = 2 * found.share * found.pull
+            member = member - mixed * float(shared[0])
+            out_shared[0] = found.bend * float(shared[0]) - float((mixed * along).sum())
         return torch.from_numpy(term.transpose @ member).unsqueeze(1), out_shared
 
     def shared_curvature(self) -> Tensor:
-        return torch.full_like(self.shared, self.second)
+        return torch.full_like(self.shared_gradient, self.found.bend)
 
     def curvature(self) -> Tensor:
         if self.term.noise == 0:  # all precisions are proportional to 1 / scale²
-            own = self.term.unit_curvature / self.scale**2
+            own = self.term.unit_curvature / self.found.scale**2
         else:
-            own = self.term.squared @ self.precision
+            own = self.term.squared @ self.found.precision
         return torch.from_numpy(own).unsqueeze(1)
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor:
@@ -226,19 +266,21 @@ class GaussianPoint(Point):
             pair += leaf.to(short).index_select(0, pairs.second)
             factor, weight = pairs.times, pairs.unit
             if self.term.noise:
-                weight = pairs.product * torch.as_tensor(self.precision).index_select(0, pairs.of)
+                weight = pairs.product * torch.as_tensor(self.found.precision).index_select(
+                    0, pairs.of
+                )
             else:
-                factor *= self.scale**-2
+                factor *= self.found.scale**-2
             if len(weight) == 1:
-                half = torch.bincount(pair, minlength=n_leaves**2) * (factor * float(weight))
+                half = torch.bincount(pair, minlength=n_leaves**2).double() * float(weight)
             else:
-                half = torch.bincount(pair, weight, minlength=n_leaves**2) * factor
-            half = half.reshape(n_leaves, -1)
+                half = torch.bincount(pair, weight, minlength=n_leaves**2).double()
+            half = half.reshape(n_leaves, -1) * factor
             half.diagonal().add_(torch.bincount(leaf, self.curvature()[:, 0], n_leaves), alpha=0.5)
             return half + half.T
         at = sets.tensor("set_ids", leaf) * n_leaves + leaf.index_select(
             0, sets.tensor("indices", leaf)
         )
-        a = torch.from_numpy(self.term.A.data)
+        a = torch.from_numpy(self.term.linear[0])
         share = torch.bincount(at, a, minlength=len(sets) * n_leaves).reshape(len(sets), -1)
-        return share.T @ (share * torch.as_tensor(self.precision).reshape(-1, 1))
+        return share.T @ (share * torch.as_tensor(self.found.precision).reshape(-1, 1))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,17 +18,20 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
-from setwise.distributions import Categorical, Family, Normal
+from setwise.distributions import Family
+from setwise.errors import SetError
 from setwise.likelihood import find_rule
-from setwise.objective.categorical import Classes
-from setwise.objective.linear_gaussian import Gaussian
-from setwise.objective.pairwise import Differences, depends_on_differences
+from setwise.objective.autodiff import AutodiffTerm
+from setwise.objective.categorical import ClassTerm
+from setwise.objective.linear_gaussian import GaussianTerm
+from setwise.objective.pairwise import DifferenceTerm
 from setwise.objective.start import start
-from setwise.objective.terms import General, Point, Term, Together
+from setwise.objective.terms import FirstOrder, Point, SummedPoint, Term, added
 from setwise.observations import Observations
-from setwise.sets import Sets
 
 __all__ = ["Batch", "Objective"]
+
+TERMS: tuple[type[Term], ...] = (GaussianTerm, ClassTerm, DifferenceTerm, AutodiffTerm)
 
 
 class Batch(NamedTuple):
@@ -45,28 +48,74 @@ class Objective:
     >>> means = sw.Observations(sw.Mean(), [[0, 1], [1, 2]], [1.0, 2.0])
     >>> objective = Objective(sw.Normal(scale=1.0), [means], n_rows=3)
     >>> point = objective.at(torch.zeros(3, 1, dtype=torch.float64))
-    >>> point.raw.T
+    >>> point.gradient.T
     tensor([[-1., -3., -2.]], dtype=torch.float64)
     """
 
     def __init__(self, family: Family, observations: Sequence[Observations], n_rows: int) -> None:
-        self.family, self.n_rows = family, n_rows
-        self.observations = list(observations)
-        self.n_outputs, self.n_shared = len(family.outputs), len(family.shared)
-        for o in self.observations:
+        terms: list[Term] = []
+        for o in observations:
             find_rule(type(o.aggregate), family.distribution)
             if o.sets.n_rows > n_rows:
                 where = int((o.sets.indices >= n_rows).argmax())
-                raise ValueError(
-                    f"set {o.sets.set_ids[where]} of {o!r} names row {o.sets.indices[where]}, but "
-                    f"X has only {n_rows} rows: give X every row that the sets name"
+                raise SetError(
+                    o.sets.set_ids[where],
+                    f"names row {o.sets.indices[where]}, but X has only {n_rows} rows: give X "
+                    f"every row that the sets name",
+                    of=repr(o),
                 )
-        self.terms = [_term(family, o, n_rows) for o in self.observations]
-        self.n_sets = sum(len(o) for o in self.observations)
-        self.total_weight = float(sum(t.weight.sum() for t in self.terms))
-        # Quadratic in raw; and with a minimum there that does not depend on the shared scale.
-        self.quadratic = all(isinstance(t, Gaussian) for t in self.terms)
-        self.separable = self.quadratic and all(t.noise == 0 for t in self.terms)  # type: ignore[attr-defined]
+            kind = next(kind for kind in TERMS if kind.suits(family, o))
+            terms.append(kind(family, o, n_rows))
+        self.family, self.terms, self.n_rows = family, terms, n_rows
+
+    def only(self, terms: Sequence[Term], n_rows: int | None = None) -> Objective:
+        """The loss of these terms, parts of the own ones, which are not checked again."""
+        out = object.__new__(Objective)
+        out.family, out.terms = self.family, [term for term in terms if len(term.sets)]
+        out.n_rows = self.n_rows if n_rows is None else n_rows
+        return out
+
+    # ---- what it is about, and good for
+
+    @property
+    def observations(self) -> list[Observations]:
+        """The observations, one for each term."""
+        return [term.observations for term in self.terms]
+
+    @property
+    def n_sets(self) -> int:
+        """The number of sets of all observations."""
+        return sum(len(term.sets) for term in self.terms)
+
+    @property
+    def total_weight(self) -> float:
+        """The sum of the weights of all sets."""
+        return sum(term.total_weight for term in self.terms)
+
+    @property
+    def n_outputs(self) -> int:
+        """The number of raw parameters of a row."""
+        return len(self.family.outputs)
+
+    @property
+    def n_shared(self) -> int:
+        """The number of shared parameters."""
+        return len(self.family.shared)
+
+    @property
+    def quadratic(self) -> bool:
+        """Whether it is quadratic in raw."""
+        return all(term.quadratic for term in self.terms)
+
+    @property
+    def separable(self) -> bool:
+        """Whether the minimum in raw is the same for every value of the shared parameters."""
+        return all(term.separable for term in self.terms)
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether the raw parameters are logits of classes."""
+        return all(term.of_classes for term in self.terms)
 
     # ---- value and derivatives
 
@@ -80,9 +129,7 @@ class Objective:
 
     def weighted(self, raw: Tensor, shared: Tensor) -> list[Tensor]:
         """weight · log p(y) of each set, for each `Observations`, differentiable."""
-        found = [term.log_likelihood(raw, shared) for term in self.terms]
-        weights = [torch.from_numpy(term.weight).to(raw) for term in self.terms]
-        return [each * weight for each, weight in zip(found, weights, strict=True)]
+        return [term.weighted(term.log_likelihood(raw, shared)) for term in self.terms]
 
     def value(self, raw: Tensor, shared: Tensor | None = None) -> float:
         """The loss."""
@@ -93,10 +140,16 @@ class Objective:
         """The mean log-likelihood per set (weighted)."""
         return -self.value(raw, shared) / self.total_weight
 
+    def gradient(self, raw: Tensor, shared: Tensor | None = None) -> FirstOrder:
+        """Value and gradient, in the dtype and on the device of `raw`, without synchronisation."""
+        shared = self.no_shared(raw) if shared is None else shared
+        found = [term.gradient(raw, shared) for term in self.terms]
+        return FirstOrder(*map(added, zip(*found, strict=True)))
+
     def at(self, raw: Tensor, shared: Tensor | None = None) -> Point:
         """Value, gradient, curvature and Hessian products at these parameters (float64, CPU)."""
         shared = self.no_shared(raw) if shared is None else shared
-        return Together([term.at(raw, shared) for term in self.terms])
+        return SummedPoint([term.at(raw, shared) for term in self.terms])
 
     def per_set(self, raw: Tensor, shared: Tensor | None = None) -> list[Tensor]:
         """log p(y) of each set, for each `Observations`."""
@@ -146,100 +199,32 @@ class Objective:
         """
         n_batches = max(1, math.ceil(self.n_sets / size))
         # Sets are put in order once for all batches: each batch is then a slice of them.
-        shuffled = [o.take(rng.permutation(len(o))) for o in self.observations]
-        bounds = [np.arange(n_batches + 1) * len(o) // n_batches for o in shuffled]
+        shuffled = [term.take(rng.permutation(len(term.sets))) for term in self.terms]
+        ends = [np.arange(n_batches + 1) * len(term.sets) // n_batches for term in shuffled]
         place = np.empty(self.n_rows, np.int64)
         for i in range(n_batches):
-            parts = [
-                _slice(o, int(b[i]), int(b[i + 1])) for o, b in zip(shuffled, bounds, strict=True)
-            ]
-            if any(len(o) for o in parts):
-                yield self.batch(parts, place)
+            slices = [slice(int(end[i]), int(end[i + 1])) for end in ends]
+            part = self.only([t.take(s) for t, s in zip(shuffled, slices, strict=True)])
+            if part.terms:
+                yield part.batch(place)
 
     def over(self, rows: NDArray[np.int64]) -> Objective:
         """The same observations over a table of these rows, which must be all that they name."""
         place = np.empty(self.n_rows, np.int64)
         place[rows] = np.arange(len(rows))
-        return _Part(self.family, [_moved(o, place) for o in self.observations], len(rows))
+        return self.only([term.over(place, len(rows)) for term in self.terms], len(rows))
 
-    def batch(
-        self, observations: Sequence[Observations], place: NDArray[np.int64] | None = None
-    ) -> Batch:
-        """These observations, over a table of just the rows that they are about.
+    def batch(self, place: NDArray[np.int64] | None = None) -> Batch:
+        """The same observations over a table of just the rows that they are about.
 
         `place` is room for one number per row, which spares its creation for every batch.
         """
-        observations = [o for o in observations if len(o)]
         place = np.empty(self.n_rows, np.int64) if place is None else place
-        parts = [o.sets.indices for o in observations]
+        parts = [term.sets.indices for term in self.terms]
         members = np.concatenate(parts) if parts[1:] else parts[0]
         number = np.arange(len(members))
         place[members] = number
         rows = members[place[members] == number]  # of equal members, one wrote its number last
         place[rows] = number[: len(rows)]
-        moved = [_moved(o, place) for o in observations]
-        return Batch(rows, _Part(self.family, moved, len(rows)))
-
-
-def _term(family: Family, observations: Observations, n_rows: int) -> Term:
-    """The loss of one `Observations`, by the way that costs least."""
-    if isinstance(family, Normal) and family.scale != "predicted":
-        linear = observations.aggregate.linear(observations.sets)
-        if linear is not None:
-            return Gaussian(family, observations, n_rows, linear)
-    if isinstance(family, Categorical):
-        return Classes(family, observations, n_rows)
-    if depends_on_differences(family, observations):
-        return Differences(family, observations, n_rows)
-    return General(family, observations, n_rows)
-
-
-class _Part(Objective):
-    """An objective over sets that were checked before; what costs time is made when asked for."""
-
-    def __init__(self, family: Family, observations: list[Observations], n_rows: int) -> None:
-        self.family, self.observations, self.n_rows = family, observations, n_rows
-        self.total_weight = float(
-            sum(len(o) if o.weight is None else o.weight.sum() for o in observations)
-        )
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or "total_weight" not in self.__dict__ or "terms" in self.__dict__:
-            raise AttributeError(name)
-        super().__init__(self.family, self.observations, self.n_rows)
-        return getattr(self, name)
-
-
-def _sets(
-    indices: NDArray[np.int64],
-    offsets: NDArray[np.int64],
-    weights: NDArray[np.float64] | None,
-    size: int | None,
-) -> Sets:
-    """Sets of parts that have been checked before; `size` is the common one, None if unknown."""
-    out = Sets.__new__(Sets)
-    out.indices, out.offsets, out.weights, out.names = indices, offsets, weights, None
-    if size is not None:
-        out.__dict__["size"] = size
-    return out
-
-
-def _moved(o: Observations, place: NDArray[np.int64]) -> Observations:
-    """The observations over a table in which the rows have these places."""
-    out = Observations.__new__(Observations)
-    out.aggregate, out.y, out.weight = o.aggregate, o.y, o.weight
-    out.sets = _sets(place[o.sets.indices], o.sets.offsets, o.sets.weights, o.sets.size)
-    return out
-
-
-def _slice(o: Observations, begin: int, end: int) -> Observations:
-    """The observations from `begin` to before `end`, as views."""
-    out = Observations.__new__(Observations)
-    out.aggregate = o.aggregate
-    out.y = None if o.y is None else o.y[begin:end]
-    out.weight = None if o.weight is None else o.weight[begin:end]
-    offsets = o.sets.offsets[begin : end + 1]
-    low, high = int(offsets[0]), int(offsets[-1])
-    weights = None if o.sets.weights is None else o.sets.weights[low:high]
-    out.sets = _sets(o.sets.indices[low:high], offsets - low, weights, o.sets.size)
-    return out
+        moved = [term.over(place, len(rows)) for term in self.terms]
+        return Batch(rows, self.only(moved, len(rows)))

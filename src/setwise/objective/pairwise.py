@@ -12,19 +12,19 @@ import torch
 from torch import Tensor
 
 from setwise.distributions import Family
-from setwise.objective.terms import General, Point
+from setwise.objective.autodiff import AutodiffTerm
+from setwise.objective.terms import Point, derivatives
 from setwise.observations import Observations
 
-__all__ = ["Differences", "depends_on_differences"]
+__all__ = ["DifferenceTerm"]
 
 
-def depends_on_differences(family: Family, observations: Observations) -> bool:
-    """Whether the likelihood is one of differences: pairs, told by locations alone."""
-    return observations.aggregate.of_differences and family.outputs == ("loc",)
-
-
-class Differences(General):
+class DifferenceTerm(AutodiffTerm):
     """−Σ weight · log p(y), as a function of d = loc₁ − loc₂ of each pair."""
+
+    @classmethod
+    def suits(cls, family: Family, observations: Observations) -> bool:
+        return observations.aggregate.of_differences and family.outputs == ("loc",)
 
     @cached_property
     def ends(self) -> tuple[Tensor, Tensor]:
@@ -38,35 +38,27 @@ class Differences(General):
         return raw[:, 0].index_select(0, first) - raw[:, 0].index_select(0, second)
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
-        """Everything of first and second order at these parameters."""
-        return _DifferencesPoint(self, raw, shared)
+        return _DifferencePoint(self, raw, shared)
 
 
-class _DifferencesPoint(Point):
+class _DifferencePoint(Point):
     """The set's derivative in d goes to the first member, and with a minus to the second."""
 
-    def __init__(self, term: Differences, raw: Tensor, shared: Tensor) -> None:
+    def __init__(self, term: DifferenceTerm, raw: Tensor, shared: Tensor) -> None:
         self.term = term
         with torch.enable_grad():
             self.d = term.between(raw.detach()).requires_grad_()
             self.own = shared.detach().clone().requires_grad_()
             members = torch.stack([self.d, torch.zeros_like(self.d)], 1).reshape(-1, 1)
-            each = term.at_members(members, self.own)
-            loss = -(each * torch.from_numpy(term.weight)).sum()
+            loss = -term.weighted(term.at_members(members, self.own)).sum()
             self.value = float(loss.detach())
-            self.slope, self.own_slope = self._grad(loss, create_graph=True)
-        self.raw = self._rows(self.slope.detach(), -1.0)
-        self.shared = self.own_slope.detach()
+            self.slope, self.own_slope = self._derivatives(loss, create_graph=True)
+        self.gradient = self._rows(self.slope.detach(), -1.0)
+        self.shared_gradient = self.own_slope.detach()
 
-    def _grad(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
-        leaves = (self.d, self.own)
-        if not value.requires_grad:
-            return torch.zeros_like(self.d), torch.zeros_like(self.own)
-        found = torch.autograd.grad(
-            value, leaves, create_graph=create_graph, retain_graph=True, allow_unused=True
-        )
-        a, b = (torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
-        return a, b
+    def _derivatives(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
+        at_pairs, at_shared = derivatives(value, (self.d, self.own), create_graph)
+        return at_pairs, at_shared
 
     def _rows(self, each: Tensor, sign: float) -> Tensor:
         """Sums over the pairs of each row, with a sign where it is the second."""
@@ -78,12 +70,12 @@ class _DifferencesPoint(Point):
     @cached_property
     def bend(self) -> Tensor:
         """The second derivative in d of each pair."""
-        return self._grad(self.slope.sum())[0]
+        return self._derivatives(self.slope.sum())[0]
 
     @cached_property
     def cross(self) -> tuple[Tensor, Tensor]:
         """Second derivatives in each shared number and d, (shared, pairs), and in two of them."""
-        found = [self._grad(one) for one in self.own_slope]
+        found = [self._derivatives(one) for one in self.own_slope]
         if not found:
             return self.d.new_zeros((0, len(self.d))), self.d.new_zeros((0, 0))
         return torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])

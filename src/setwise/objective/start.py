@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +11,9 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
-from setwise.aggregates import Interval, Uncoupled
-from setwise.distributions import Categorical, Family
+from setwise.distributions import Categorical, Count, Family
+from setwise.errors import SetError
+from setwise.likelihood import Targets
 from setwise.observations import Observations
 
 if TYPE_CHECKING:
@@ -51,9 +51,11 @@ def start(objective: Objective, free: bool = True) -> tuple[Tensor, Tensor]:
         if bad.any():
             at = int(bad.nonzero()[0, 0])
             y = None if o.y is None else np.asarray(o.y[at]).tolist()
-            raise ValueError(
-                f"set {at} of {o!r} has y = {y}, which {objective.family!r} cannot give "
-                f"(log-likelihood {float(values[at]):g}): check y, or choose another family"
+            raise SetError(
+                at,
+                f"has y = {y}, which {objective.family!r} cannot give (log-likelihood "
+                f"{float(values[at]):g}): check y, or choose another family",
+                of=repr(o),
             )
     found = optimize.minimize(
         loss, np.zeros(len(packed)), jac=True, method="BFGS", options={"maxiter": 50}
@@ -77,24 +79,12 @@ def _guess(
     deviation = float(np.average([f[1] for f in found], weights=weights))
     size = max(abs(mean), deviation)
     deviation = max(deviation, 1e-6 * size) or 1.0
-    positive = max(mean, 1e-3 * size, 1e-12)
-    variance = deviation**2
-    excess = max(variance / positive - 1.0, 0.1)  # of a count's variance over its mean
-    values = {
-        "loc": mean,
-        "log_scale": math.log(deviation),
-        "log_mean": math.log(positive),
-        "log_rate": math.log(positive)
-        if "log_rate" in family.outputs and "log_concentration" not in family.outputs
-        else math.log(positive / variance),
-        "log_concentration": math.log(positive**2 / variance),
-        "log_total_count": math.log(positive / excess),
-        "logits": math.log(excess),
-    }
-    raw = np.array([values.get(name, 0.0) for name in family.outputs])
-    shared = np.array([values.get(name, 0.0) for name in family.shared])
+    if family.positive or issubclass(family.kind, Count):
+        mean = max(mean, 1e-3 * size, 1e-12)
+    begin = family.start(mean, deviation)
     names = (*family.outputs, *family.shared)
-    return raw, shared, np.array([deviation if name == "loc" else 1.0 for name in names])
+    values, unit = np.array([begin.get(name, (0.0, 1.0)) for name in names]).T
+    return values[: len(family.outputs)], values[len(family.outputs) :], unit.copy()
 
 
 def _level(o: Observations) -> tuple[float, float, int] | None:
@@ -109,7 +99,7 @@ def _level(o: Observations) -> tuple[float, float, int] | None:
         some = float((total**2).sum())
         mean = float((total * y).sum()) / some if some > 1e-12 else 0.0
         return mean, float(np.sqrt(np.mean((y - total * mean) ** 2 / square))), len(y)
-    if not (o.aggregate.identity_at_one or isinstance(o.aggregate, Interval | Uncoupled)):
+    if not (o.aggregate.identity_at_one or o.aggregate.outcome(Targets(), None).holds_targets):
         return None
     numbers = y[np.isfinite(y)]
     if not len(numbers):

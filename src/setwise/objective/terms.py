@@ -1,13 +1,17 @@
-"""Terms of the loss: one for each `Observations`, with derivatives at the members added per row.
+"""Terms of the loss: one for each `Observations`, with derivatives added up per row.
 
-A *term* is a function of the rows' raw parameters and the shared ones; a *point* is all that is
-known of it at one place: value, gradient, curvature and products with the Hessian.
+A *term* is a function of the rows' raw parameters and the shared ones. It serves two kinds of
+learners. Networks ask for the *first order* only: `gradient`, on any device and in any dtype, of
+terms that are cut into minibatches without being checked again. Trees, linear models and
+diagnoses ask for a *point*: all that is known at one place, up to products with the Hessian.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from functools import cached_property
+from collections.abc import Sequence
+from functools import cached_property, reduce
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -17,19 +21,39 @@ from torch import Tensor
 from setwise.distributions import Family
 from setwise.likelihood import evaluate
 from setwise.observations import Observations
+from setwise.sets import Sets
 
-__all__ = ["General", "GeneralPoint", "Point", "Term", "Together"]
+__all__ = ["FirstOrder", "LeastSquares", "Point", "SummedPoint", "Term", "added", "derivatives"]
 
+Floats = NDArray[np.float64]
 SMALL = 8  # up to this set size whole blocks of the Hessian are computed
-PROBES = 16  # Hessian products spent on the diagonal of one set
+
+
+class FirstOrder(NamedTuple):
+    """The loss at one place, as a number on the device, and its gradient."""
+
+    value: Tensor
+    gradient: Tensor  # (rows, outputs)
+    shared_gradient: Tensor  # (number of shared parameters,)
+
+
+class LeastSquares(NamedTuple):
+    """A quadratic loss, ½ Σ weight · (matrix @ raw − target)² / scale², up to a constant.
+
+    `scale` is that of the targets, so that a weight of 1 is that of a target seen itself.
+    """
+
+    matrix: Any  # scipy sparse, (sets, rows)
+    target: Floats
+    weight: Floats
 
 
 class Point(ABC):
     """A term of the loss at one place: its value, gradient, and products with its Hessian."""
 
     value: float
-    raw: Tensor  # gradient, (rows, outputs)
-    shared: Tensor  # gradient, (number of shared parameters,)
+    gradient: Tensor  # (rows, outputs)
+    shared_gradient: Tensor  # (number of shared parameters,)
 
     @abstractmethod
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
@@ -57,189 +81,156 @@ class Point(ABC):
 
 
 class Term(ABC):
-    """−Σ weight · log p(y) over the sets of one `Observations`."""
+    """−Σ weight · log p(y) over the sets of one `Observations`.
+
+    What a term is good for is declared, so that learners need not know which one they have.
+    """
+
+    quadratic: ClassVar[bool] = False  # in raw, where `least_squares` gives it
+    of_classes: ClassVar[bool] = False  # raw parameters are logits, where a loss flattens out
 
     def __init__(self, family: Family, observations: Observations, n_rows: int) -> None:
         self.family, self.observations, self.n_rows = family, observations, n_rows
-        self.sets = observations.sets
-        weight = observations.weight
-        self.weight = np.ones(len(self.sets)) if weight is None else weight
 
+    @classmethod
     @abstractmethod
-    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """log p(y) of each set, differentiable."""
+    def suits(cls, family: Family, observations: Observations) -> bool:
+        """Whether this kind of term can hold these observations of targets of this family."""
 
-    @abstractmethod
-    def at(self, raw: Tensor, shared: Tensor) -> Point:
-        """Everything of first and second order at these parameters."""
+    @property
+    def separable(self) -> bool:
+        """Whether the minimum in raw is the same for every value of the shared parameters."""
+        return False
 
+    # ---- what it is about
 
-class General(Term):
-    """Any aggregate of any family, by automatic differentiation at the members."""
-
-    @cached_property
-    def position(self) -> NDArray[np.int64]:
-        """For each member, its place in its set."""
-        sets = self.sets
-        return np.arange(len(sets.indices)) - np.repeat(sets.offsets[:-1], sets.sizes)
+    @property
+    def sets(self) -> Sets:
+        """The sets that were observed."""
+        return self.observations.sets
 
     @cached_property
     def largest(self) -> int:
+        """The size of the largest set."""
         return int(self.sets.sizes.max(initial=0))
 
-    def members(self, raw: Tensor) -> Tensor:
-        return raw.index_select(0, self.sets.tensor("indices", raw))
-
-    def at_members(self, members: Tensor, shared: Tensor) -> Tensor:
-        distribution = self.family(members, shared)
-        o = self.observations
-        return evaluate(o.aggregate, distribution, self.sets, o.y)
-
-    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
-        return self.at_members(self.sets.members(raw), shared)
-
-    def at(self, raw: Tensor, shared: Tensor) -> Point:
-        return GeneralPoint(self, raw, shared)
-
-
-class GeneralPoint(Point):
-    """A graph from the members to the gradient at them, to be differentiated again."""
-
-    def __init__(self, term: General, raw: Tensor, shared: Tensor) -> None:
-        self.term = term
-        with torch.enable_grad():
-            self.leaf = term.members(raw.detach()).requires_grad_()
-            self.leaf_shared = shared.detach().clone().requires_grad_()
-            each = term.at_members(self.leaf, self.leaf_shared)
-            loss = -(each * torch.from_numpy(term.weight).to(each)).sum()
-            self.value = float(loss.detach())
-            self.slopes = self._grad(loss, create_graph=True)
-        self.raw = self._rows(self.slopes[0].detach())
-        self.shared = self.slopes[1].detach()
-
-    def _grad(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
-        leaves = (self.leaf, self.leaf_shared)
-        if not value.requires_grad:
-            return torch.zeros_like(leaves[0]), torch.zeros_like(leaves[1])
-        found = torch.autograd.grad(
-            value, leaves, create_graph=create_graph, retain_graph=True, allow_unused=True
-        )
-        a, b = (torch.zeros_like(x) if g is None else g for x, g in zip(leaves, found, strict=True))
-        return a, b
-
-    def _rows(self, members: Tensor) -> Tensor:
-        index = self.term.sets.tensor("indices", members)
-        return members.new_zeros((self.term.n_rows, members.shape[1])).index_add_(0, index, members)
-
-    def _member_product(self, members: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        with torch.enable_grad():
-            along = (self.slopes[0] * members).sum() + (self.slopes[1] * shared).sum()
-            return self._grad(along)
-
-    def shared_curvature(self) -> Tensor:
-        out = torch.zeros_like(self.shared)
-        for i in range(len(out)):
-            with torch.enable_grad():
-                out[i] = self._grad(self.slopes[1][i])[1][i]
-        return out
-
-    def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        members, own = self._member_product(self.term.members(raw), shared)
-        return self._rows(members), own
+    @cached_property
+    def weight(self) -> Floats:
+        """The weight of each set."""
+        given = self.observations.weight
+        return np.ones(len(self.sets)) if given is None else given
 
     @cached_property
-    def blocks(self) -> Tensor:
-        """The Hessian among the members of each set: column j is about the set's member j."""
-        position = torch.from_numpy(self.term.position)
-        zero = torch.zeros_like(self.leaf_shared)
-        columns = []
-        for j in range(self.term.largest):
-            direction = (position == j).to(self.leaf).unsqueeze(1)
-            columns.append(self._member_product(direction, zero)[0][:, 0])
-        return torch.stack(columns, 1)
+    def total_weight(self) -> float:
+        """The sum of the sets' weights."""
+        given = self.observations.weight
+        return float(len(self.sets) if given is None else given.sum())
 
-    @property
-    def has_blocks(self) -> bool:
-        return self.leaf.shape[1] == 1 and self.term.largest <= SMALL
+    def weighted(self, each: Tensor) -> Tensor:
+        """weight · `each`, which has one entry per set."""
+        given = self.observations.weight
+        return each if given is None else each * torch.from_numpy(given).to(each)
 
-    def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
-        if not self.has_blocks:
-            return None
-        sets = self.term.sets
-        at = self.term.members(leaf)
-        first = torch.from_numpy(np.repeat(sets.offsets[:-1], sets.sizes))
-        sizes = torch.from_numpy(np.repeat(sets.sizes, sets.sizes))
-        out = torch.zeros(n_leaves * n_leaves, dtype=self.leaf.dtype)
-        for j in range(self.term.largest):
-            if sets.size is None:
-                here = (sizes > j).nonzero()[:, 0]
-                pair = at[here] * n_leaves + at[first[here] + j]
-                out += torch.bincount(pair, self.blocks[here, j], minlength=len(out))
-            else:
-                pair = at * n_leaves + at[j :: sets.size].repeat_interleave(sets.size)
-                out += torch.bincount(pair, self.blocks[:, j], minlength=len(out))
-        return out.reshape(n_leaves, n_leaves)
+    def take(self, set_numbers: Any) -> Self:
+        """The term of these sets only: numbers, a mask, or a slice, which copies nothing."""
+        return type(self)(self.family, self.observations.take(set_numbers), self.n_rows)
 
-    def curvature(self) -> Tensor:
-        sets, position = self.term.sets, self.term.position
-        if self.has_blocks:
-            at = torch.from_numpy(position).unsqueeze(1)
-            return self._rows(self.blocks.gather(1, at))
-        sizes = np.repeat(sets.sizes, sets.sizes)
-        out = torch.zeros_like(self.leaf)
-        probed = np.zeros(len(position), dtype=bool)
-        zero = torch.zeros_like(self.leaf_shared)
-        for probe in range(min(PROBES, self.term.largest)):
-            place = (probe * np.maximum(sizes / PROBES, 1.0)).astype(np.int64)
-            hit = (position == place) & ~probed
-            probed |= hit
-            where = torch.from_numpy(hit)
-            for column in range(out.shape[1]):
-                direction = torch.zeros_like(out)
-                direction[where, column] = 1.0
-                out[where, column] = self._member_product(direction, zero)[0][where, column]
-        if not probed.all():
-            mean = sets.sum(out) / torch.from_numpy(
-                np.add.reduceat(probed, sets.offsets[:-1], dtype=np.float64)
-            ).unsqueeze(1)
-            out = torch.where(torch.from_numpy(probed).unsqueeze(1), out, sets.repeat(mean))
-        return self._rows(out)
+    def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
+        """The term over another table of `n_rows` rows, in which a row has the number `place`."""
+        sets, o = self.sets, self.observations
+        moved = Sets._trusted(place[sets.indices], sets.offsets, sets.weights, size=sets.size)
+        return type(self)(
+            self.family, Observations._trusted(o.aggregate, moved, o.y, o.weight), n_rows
+        )
+
+    # ---- its value
+
+    def at_members(self, members: Tensor, shared: Tensor) -> Tensor:
+        """log p(y) of each set from the members' raw parameters, by the registered rule."""
+        o = self.observations
+        return evaluate(o.aggregate, self.family(members, shared), o.sets, o.y)
+
+    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """log p(y) of each set, differentiable."""
+        return self.at_members(self.sets.members(raw), shared)
+
+    # ---- its derivatives
+
+    def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
+        """Value and gradient, in the dtype and on the device of `raw`.
+
+        Taken at the members and added up per row: beside a small network, a graph from the rows
+        through the members would cost as much as another layer.
+        """
+        raw, shared = raw.detach(), shared.detach()
+        index = self.sets.tensor("indices", raw)
+        with torch.enable_grad():
+            leaf = raw.index_select(0, index).requires_grad_()
+            own = shared.clone().requires_grad_()
+            loss = -self.weighted(self.at_members(leaf, own)).sum()
+        at_members, at_shared = derivatives(loss, (leaf, own))
+        at_rows = torch.zeros_like(raw).index_add_(0, index, at_members)
+        return FirstOrder(loss.detach(), at_rows, at_shared)
+
+    @abstractmethod
+    def at(self, raw: Tensor, shared: Tensor) -> Point:
+        """Everything of first and second order at these parameters (float64, CPU)."""
+
+    def least_squares(self, shared: Tensor) -> LeastSquares:
+        """The quadratic function that a `quadratic` term is of the first raw parameter."""
+        raise TypeError(f"the term of {self.observations!r} is not quadratic")
 
 
-def _add(parts: list[Tensor]) -> Tensor:
+def derivatives(
+    value: Tensor, leaves: Sequence[Tensor], create_graph: bool = False
+) -> tuple[Tensor, ...]:
+    """The derivatives of a number in each of the leaves; zeros where it does not depend on one."""
+    if not value.requires_grad:
+        return tuple(torch.zeros_like(leaf) for leaf in leaves)
+    return torch.autograd.grad(
+        value,
+        leaves,
+        create_graph=create_graph,
+        retain_graph=True,
+        allow_unused=True,
+        materialize_grads=True,
+    )
+
+
+def added(parts: Sequence[Tensor]) -> Tensor:
     """The sum of tensors of one shape; a single one as it is."""
-    return torch.stack(parts).sum(0) if parts[1:] else parts[0]
+    return reduce(torch.add, parts)
 
 
-class Together(Point):
-    """Several terms together."""
+class SummedPoint(Point):
+    """The sum of several terms at one place."""
 
     def __init__(self, points: list[Point]) -> None:
         self.points = points
         self.value = sum(p.value for p in points)
-        self.raw = _add([p.raw for p in points])
-        self.shared = _add([p.shared for p in points])
+        self.gradient = added([p.gradient for p in points])
+        self.shared_gradient = added([p.shared_gradient for p in points])
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         found = [p.product(raw, shared) for p in self.points]
-        return _add([f[0] for f in found]), _add([f[1] for f in found])
+        return added([f[0] for f in found]), added([f[1] for f in found])
 
     def shared_curvature(self) -> Tensor:
-        return _add([p.shared_curvature() for p in self.points])
+        return added([p.shared_curvature() for p in self.points])
 
     def curvature(self) -> Tensor:
-        return _add([p.curvature() for p in self.points])
+        return added([p.curvature() for p in self.points])
 
     def part(self) -> Point:
         parts = [p.part() for p in self.points]
         same = all(a is b for a, b in zip(parts, self.points, strict=True))
-        return self if same else Together(parts)
+        return self if same else SummedPoint(parts)
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
-        total = torch.zeros(n_leaves, n_leaves, dtype=torch.float64)
+        found = []
         for point in self.points:
             one = point.leaf_hessian(leaf, n_leaves)
             if one is None:
                 return None
-            total += one
-        return total
+            found.append(one)
+        return added(found)

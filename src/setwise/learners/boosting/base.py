@@ -20,12 +20,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from setwise.distributions import Categorical
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.boosting.leaves import Leaves, positive, solve_leaves
 from setwise.learners.inputs import take_rows
-from setwise.objective import Objective, judge, surely_worse
-from setwise.objective.terms import Point
+from setwise.objective import Objective, Point, judge, surely_worse
 
 __all__ = ["Boosting", "Forest"]
 
@@ -235,7 +233,7 @@ class _Run:
     def step(self) -> bool:
         """One round; False where nothing can be gained any more."""
         unit = self._weigh()
-        if not self.forest.grow(self.point.raw / unit, self.weights):
+        if not self.forest.grow(self.point.gradient / unit, self.weights):
             return False
         turn = self._shared_step()
         if not self.coupled:
@@ -246,7 +244,7 @@ class _Run:
                 self.eval_raw = self.eval_raw + torch.from_numpy(self.forest.newest(self.eval_X))
             return True
         leaves = self.forest.leaves()
-        farthest = FARTHEST if isinstance(self.objective.family, Categorical) else math.inf
+        farthest = FARTHEST if self.objective.of_classes else math.inf
         curvature, penalty = unit * self.weights, self.penalty * unit
         values = solve_leaves(self.point, leaves, curvature, penalty, farthest)
         length = self.rate
@@ -282,7 +280,7 @@ class _Run:
         """A Newton step of the shared parameters, each on its own and not too far."""
         if not self.free:
             return torch.zeros_like(self.shared)
-        turn = -self.point.shared / self.point.shared_curvature().abs().clamp_min(1e-12)
+        turn = -self.point.shared_gradient / self.point.shared_curvature().abs().clamp_min(1e-12)
         return turn.clamp(-0.3, 0.3)
 
     def _commit(self, leaves: Leaves, values: Tensor) -> None:

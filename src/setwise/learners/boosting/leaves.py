@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from setwise.objective.terms import Point
+from setwise.objective import Point
 
 __all__ = ["Leaves", "positive", "solve_leaves"]
 
@@ -65,7 +65,7 @@ def solve_leaves(
     Directions in which the loss is not convex are followed downhill, by the size of their
     curvature.
     """
-    gradient = leaves.reduce(point.raw)
+    gradient = leaves.reduce(point.gradient)
     counts = torch.tensor(leaves.counts)
     penalty = (penalty + 1e-6 * curvature.sum(0) / counts).repeat_interleave(counts)
     one = len(leaves.counts) == 1
@@ -109,7 +109,7 @@ def _conjugate_gradients(
     direction = z
     size = float(rest @ z)
     first = size
-    shared = torch.zeros_like(point.shared)
+    shared = torch.zeros_like(point.shared_gradient)
     for _ in range(MAX_PRODUCTS):
         if size <= TOLERANCE * first:
             break

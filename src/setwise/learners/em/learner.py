@@ -153,10 +153,10 @@ def _last(figures: dict[str, float]) -> float:
 
 def _used(objective: Objective) -> tuple[NDArray[np.int64], Objective]:
     """The rows that some set of positive weight names, and the objective over just those."""
-    kept = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
-    if not sum(len(o) for o in kept):
+    kept = objective.only([term.take(term.weight > 0) for term in objective.terms])
+    if not kept.terms:
         raise ValueError("all sets have weight 0: there is nothing to learn from")
-    return objective.batch(kept)
+    return kept.batch()
 
 
 def _table(X: Any) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from typing import Any, ClassVar
 
@@ -12,7 +11,7 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
-from setwise.distributions import Categorical, log_density, map_parameters
+from setwise.distributions import Categorical, map_parameters
 from setwise.inference import expectation
 from setwise.objective import Objective
 
@@ -49,9 +48,9 @@ class Targets(ABC):
     def expected(self, values: Floats, shared: Tensor) -> Floats:
         """The completed targets: what each row's is expected to be, on average over its sets."""
 
-    @abstractmethod
     def information(self, raw: Tensor, shared: Tensor) -> Tensor:
         """What a row's own target would tell about its raw parameters, (rows, outputs)."""
+        return self.family.information(raw, shared, self.seed)
 
     def facts(self, shared: Tensor) -> dict[str, Any]:
         """What a model needs to know to turn predictions into raw parameters."""
@@ -118,10 +117,6 @@ class _Classes(Targets):
     def expected(self, values: Floats, shared: Tensor) -> Floats:
         return self.members(self.raw(values, shared), shared)
 
-    def information(self, raw: Tensor, shared: Tensor) -> Tensor:
-        probs = raw.softmax(-1)
-        return probs * (1 - probs)
-
     def inside(self, values: Floats) -> Floats:
         positive = values.clip(min=0.0)
         return np.asarray(positive / positive.sum(1, keepdims=True))
@@ -130,23 +125,10 @@ class _Classes(Targets):
         return {"n_classes": len(self.family.outputs)}
 
 
-class _Numbers(Targets):
-    def information(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """E[(∂ log p(z)/∂raw)²], over a few thousand draws of z."""
-        copies = max(1, 4096 // len(raw))
-        leaf = raw.detach().repeat(copies, 1).requires_grad_()
-        d = self.family(leaf, shared)
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(self.seed)
-            z = d.sample()
-        (slope,) = torch.autograd.grad(log_density(d, z).sum(), leaf)
-        return slope.square().reshape(copies, *raw.shape).mean(0)
+class _Raw(Targets):
+    """Families with one raw number, such as a location: the estimator predicts it.
 
-
-class _Locations(_Numbers):
-    """Families with a location: the estimator predicts it.
-
-    The completed target is loc + (∂ log p(y)/∂loc) / information: E[Z | y] for normal targets, a
+    The completed target is raw + (∂ log p(y)/∂raw) / information: E[Z | y] for normal targets, a
     scoring step of the M-step for others (K. Lange, "A gradient algorithm locally equivalent to
     the EM algorithm", 1995).
     """
@@ -159,12 +141,12 @@ class _Locations(_Numbers):
 
     def expected(self, values: Floats, shared: Tensor) -> Floats:
         raw = self.raw(values, shared)
-        information = float(self.information(raw, shared).mean())  # the same for all rows
-        slope = self.objective.at(raw, shared).raw[:, 0].numpy()
+        information = float(self.information(raw, shared).mean())  # of a location: the same for all
+        slope = self.objective.at(raw, shared).gradient[:, 0].numpy()
         return np.asarray(values - slope / (self.weight * information))
 
 
-class _Means(_Numbers):
+class _Means(Targets):
     """Families whose mean is proportional to exp(raw): the estimator predicts the mean.
 
     Predictions below a thousandth of the overall mean count as that much.
@@ -204,13 +186,8 @@ def targets_for(objective: Objective, raw: Tensor, shared: Tensor, seed: int) ->
     family = objective.family
     if isinstance(family, Categorical):
         return _Classes(objective, raw, shared, seed)
-    if family.outputs == ("loc",):
-        return _Locations(objective, raw, shared, seed)
     if len(family.outputs) == 1:
-        two = torch.tensor([[0.0], [1.0]], dtype=torch.float64)
-        low, high = family(two, torch.zeros(len(family.shared), dtype=torch.float64)).mean.tolist()
-        if math.isclose(high, low * math.e, rel_tol=1e-6):
-            return _Means(objective, raw, shared, seed)
+        return (_Means if family.log_mean else _Raw)(objective, raw, shared, seed)
     raise TypeError(
         f"EM fits one estimator, which gives one number per row, but {family!r} needs "
         f"{' and '.join(family.outputs)}: use a shared or fixed scale, or another learner "

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
@@ -13,7 +12,6 @@ from numpy.typing import NDArray
 from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
-from setwise.distributions import Categorical
 from setwise.learners.base import Task
 from setwise.learners.network.modules import RawNetwork, Rows
 from setwise.learners.network.optimizer import Weights
@@ -58,7 +56,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 def _alike(objective: Objective) -> Pairs | None:
     """Pairs of rows, and whether they are alike; None where the sets say something else."""
-    if not isinstance(objective.family, Categorical) or objective.n_outputs < 3:
+    if not objective.of_classes or objective.n_outputs < 3:
         return None
     seen = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
     found = [o.aggregate.alike(o.sets, np.asarray(o.y)) for o in seen]
@@ -149,7 +147,7 @@ def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
     objective, held = task.objective, held_out(task, make(0))
     if held is None:
         objective, compared = _split(objective, task.seed)
-        held = rows, compared.batch(compared.observations)
+        held = rows, compared.batch()
     total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
     steps = min(total, max(total // 10, PILOT[0]), PILOT[1])
     pilot = dataclasses.replace(settings, schedule=warm_up)
@@ -173,21 +171,18 @@ def _split(objective: Objective, seed: int) -> tuple[Objective, Objective]:
     if HELD_OUT * objective.n_sets < 20:
         return objective, objective
     rng = np.random.default_rng(seed)
-    parts: tuple[list[Any], list[Any]] = ([], [])
-    for o in objective.observations:
-        order = rng.permutation(len(o))
-        cut = int(HELD_OUT * len(o))
-        parts[0].append(o.take(order[cut:]))
-        parts[1].append(o.take(order[:cut]))
-    learn, compare = (
-        Objective(objective.family, [o for o in part if len(o)], objective.n_rows) for part in parts
-    )
-    return learn, compare
+    learn, compare = [], []
+    for term in objective.terms:
+        order = rng.permutation(len(term.sets))
+        cut = int(HELD_OUT * len(order))
+        learn.append(term.take(order[cut:]))
+        compare.append(term.take(order[:cut]))
+    return objective.only(learn), objective.only(compare)
 
 
 def _classes_used(training: Training, held: tuple[Rows, Batch]) -> bool:
     """Whether every class is likely for some of the rows."""
-    if not isinstance(held[1].objective.family, Categorical):
+    if not held[1].objective.of_classes:
         return True
     usage = training.predict(held[0], held[1].rows).softmax(1).mean(0)
     return bool((usage > EMPTY / len(usage)).all())

@@ -210,14 +210,10 @@ class RawNetwork(nn.Module):
 
 def units(family: Family, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
     """(base, unit) of each output: a location moves in units of the spread of the targets."""
-    named = dict(zip(family.outputs, raw.tolist(), strict=True))
-    named |= dict(zip(family.shared, shared.tolist(), strict=True))
-    fixed = getattr(family, "scale", 1.0)
-    spread = np.exp(named["log_scale"]) if "log_scale" in named else float(fixed)
-    unit = [spread if name == "loc" else 1.0 for name in family.outputs]
     # Locations may be large numbers that differ little: float32 would lose them.
     dtype = torch.float32 if isinstance(family, Categorical) else torch.float64
-    return raw.detach().clone().to("cpu", dtype), torch.tensor(unit, dtype=dtype)
+    base, unit = raw.detach().clone(), family.units(raw, shared)
+    return base.to("cpu", dtype), unit.to("cpu", dtype)
 
 
 def make_body(module: Any, n_features: int, n_outputs: int, number: int = 0) -> nn.Module:

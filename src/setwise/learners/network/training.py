@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from setwise.learners.base import Task
 from setwise.learners.network.checkpoint import read_checkpoint, write_checkpoint
 from setwise.learners.network.modules import RawNetwork, Rows
-from setwise.learners.network.optimizer import Weights, gradient
+from setwise.learners.network.optimizer import Weights
 from setwise.objective import Batch, Objective, judge, surely_worse
 
 __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
@@ -120,14 +120,14 @@ class Training:
                 continue
             rate = self.settings.lr * self.settings.schedule(self.step, total)
             raw = self.raw(self.rows.take(batch.rows))
-            loss, at_rows, at_shared = gradient(batch.objective, raw, self.shared)
+            loss = batch.objective.gradient(raw, self.shared)
             self.weights.zero()
-            raw.backward(at_rows / weight)
+            raw.backward(loss.gradient / weight)
             if self.change.grad is not None:
-                self.change.grad += at_shared * (SHARED_RATE / weight)
+                self.change.grad += loss.shared_gradient * (SHARED_RATE / weight)
             self.weights.step(rate)
             self.step += 1
-            loss_sum += loss
+            loss_sum += loss.value
             weight_sum += weight
         mean = -float(loss_sum) / max(weight_sum, 1e-300)
         if not math.isfinite(mean):
@@ -285,4 +285,4 @@ def held_out(task: Task, network: RawNetwork) -> tuple[Rows, Batch] | None:
         return None
     X, objective = task.eval
     rows = Rows(X, network.base.device).prepared(network.prepare)
-    return rows, objective.batch(objective.observations)
+    return rows, objective.batch()

@@ -1,0 +1,64 @@
+"""What y tells of the classes of its members, from one formula for P(class, y).
+
+The formula is written once, for probabilities as they are and for their logarithms: an
+`Arithmetic` says how to multiply and add. The former is quicker, the latter never underflows.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from setwise.numerics import log_others, logaddexp, logsumexp, others
+
+__all__ = ["LOGS", "Arithmetic", "class_posterior"]
+
+FEW = 64  # classes up to which products of matrices are the quicker way
+
+
+class Arithmetic(NamedTuple):
+    """How to compute with probabilities whose last dimension is classes."""
+
+    times: Callable[[Tensor, Tensor], Tensor]
+    plus: Callable[[Tensor, Tensor], Tensor]
+    total: Callable[[Tensor], Tensor]  # over the classes, which stay as a dimension of 1
+    others: Callable[[Tensor], Tensor]  # for each class the total of all others, if it is 1 in all
+    rest: Callable[[Tensor], Tensor]  # the same of any table
+
+
+def _log_total(x: Tensor) -> Tensor:
+    return logsumexp(x, -1, keepdim=True)
+
+
+def _log_rest(x: Tensor) -> Tensor:
+    total = _log_total(x)
+    return log_others(x - total) + total
+
+
+PLAIN = Arithmetic(operator.mul, operator.add, lambda x: x.sum(-1, keepdim=True), others, others)
+LOGS = Arithmetic(operator.add, logaddexp, _log_total, log_others, _log_rest)
+
+
+def class_posterior(
+    joint: Callable[[Arithmetic, Tensor], Tensor], logits: Tensor, size: int
+) -> tuple[Tensor, Tensor]:
+    """log p(y) of each set of `size` members, and P(class | y) of each member.
+
+    `logits` are the members' normalised ones. `joint` gives P(class, y) from P(class), both as
+    (sets, size, classes) in the arithmetic that it is given: it adds up to P(y) for every member.
+    """
+    own = logits.reshape(-1, size, logits.shape[-1])
+    # All terms are positive, so that nothing is lost by adding products up unless they underflow.
+    # To look whether they do would make a GPU wait.
+    if own.shape[-1] <= FEW and not own.is_cuda:
+        found = joint(PLAIN, own.exp())
+        total = found[:, :1].sum(-1, keepdim=True)
+        if bool((total > torch.finfo(total.dtype).tiny ** 0.9).all()):
+            return total[:, 0, 0].log(), (found / total).flatten(0, 1)
+    found = joint(LOGS, own)
+    each = _log_total(found[:, :1])
+    return each[:, 0, 0], (found - each).exp().flatten(0, 1)

@@ -1,0 +1,136 @@
+"""The term of any aggregate of any family, by automatic differentiation at the members."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from setwise.distributions import Family
+from setwise.objective.terms import SMALL, Point, Term, derivatives
+from setwise.observations import Observations
+
+__all__ = ["AutodiffPoint", "AutodiffTerm"]
+
+PROBES = 16  # Hessian products spent on the diagonal of one set
+
+
+class AutodiffTerm(Term):
+    """Any aggregate of any family, by automatic differentiation at the members."""
+
+    @classmethod
+    def suits(cls, family: Family, observations: Observations) -> bool:
+        return True
+
+    @cached_property
+    def position(self) -> NDArray[np.int64]:
+        """For each member, its place in its set."""
+        sets = self.sets
+        return np.arange(len(sets.indices)) - np.repeat(sets.offsets[:-1], sets.sizes)
+
+    def members(self, raw: Tensor) -> Tensor:
+        """The members' lines of a table of rows."""
+        return raw.index_select(0, self.sets.tensor("indices", raw))
+
+    def at(self, raw: Tensor, shared: Tensor) -> Point:
+        return AutodiffPoint(self, raw, shared)
+
+
+class AutodiffPoint(Point):
+    """A graph from the members to the gradient at them, to be differentiated again."""
+
+    def __init__(self, term: AutodiffTerm, raw: Tensor, shared: Tensor) -> None:
+        self.term = term
+        with torch.enable_grad():
+            self.leaf = term.members(raw.detach()).requires_grad_()
+            self.leaf_shared = shared.detach().clone().requires_grad_()
+            loss = -term.weighted(term.at_members(self.leaf, self.leaf_shared)).sum()
+            self.value = float(loss.detach())
+            self.slopes = self._derivatives(loss, create_graph=True)
+        self.gradient = self._rows(self.slopes[0].detach())
+        self.shared_gradient = self.slopes[1].detach()
+
+    def _derivatives(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
+        at_members, at_shared = derivatives(value, (self.leaf, self.leaf_shared), create_graph)
+        return at_members, at_shared
+
+    def _rows(self, members: Tensor) -> Tensor:
+        index = self.term.sets.tensor("indices", members)
+        return members.new_zeros((self.term.n_rows, members.shape[1])).index_add_(0, index, members)
+
+    def _member_product(self, members: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+        with torch.enable_grad():
+            along = (self.slopes[0] * members).sum() + (self.slopes[1] * shared).sum()
+            return self._derivatives(along)
+
+    def shared_curvature(self) -> Tensor:
+        out = torch.zeros_like(self.shared_gradient)
+        for i in range(len(out)):
+            with torch.enable_grad():
+                out[i] = self._derivatives(self.slopes[1][i])[1][i]
+        return out
+
+    def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+        members, own = self._member_product(self.term.members(raw), shared)
+        return self._rows(members), own
+
+    @cached_property
+    def blocks(self) -> Tensor:
+        """The Hessian among the members of each set: column j is about the set's member j."""
+        position = torch.from_numpy(self.term.position)
+        zero = torch.zeros_like(self.leaf_shared)
+        columns = []
+        for j in range(self.term.largest):
+            direction = (position == j).to(self.leaf).unsqueeze(1)
+            columns.append(self._member_product(direction, zero)[0][:, 0])
+        return torch.stack(columns, 1)
+
+    @property
+    def has_blocks(self) -> bool:
+        return self.leaf.shape[1] == 1 and self.term.largest <= SMALL
+
+    def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
+        if not self.has_blocks:
+            return None
+        sets = self.term.sets
+        at = self.term.members(leaf)
+        first = torch.from_numpy(np.repeat(sets.offsets[:-1], sets.sizes))
+        sizes = torch.from_numpy(np.repeat(sets.sizes, sets.sizes))
+        out = torch.zeros(n_leaves * n_leaves, dtype=self.leaf.dtype)
+        for j in range(self.term.largest):
+            if sets.size is None:
+                here = (sizes > j).nonzero()[:, 0]
+                pair = at[here] * n_leaves + at[first[here] + j]
+                out += torch.bincount(pair, self.blocks[here, j], minlength=len(out))
+            else:
+                pair = at * n_leaves + at[j :: sets.size].repeat_interleave(sets.size)
+                out += torch.bincount(pair, self.blocks[:, j], minlength=len(out))
+        return out.reshape(n_leaves, n_leaves)
+
+    def curvature(self) -> Tensor:
+        sets, position = self.term.sets, self.term.position
+        if self.has_blocks:
+            at = torch.from_numpy(position).unsqueeze(1)
+            return self._rows(self.blocks.gather(1, at))
+        sizes = np.repeat(sets.sizes, sets.sizes)
+        out = torch.zeros_like(self.leaf)
+        probed = np.zeros(len(position), dtype=bool)
+        zero = torch.zeros_like(self.leaf_shared)
+        for probe in range(min(PROBES, self.term.largest)):
+            place = (probe * np.maximum(sizes / PROBES, 1.0)).astype(np.int64)
+            hit = (position == place) & ~probed
+            probed |= hit
+            where = torch.from_numpy(hit)
+            for column in range(out.shape[1]):
+                direction = torch.zeros_like(out)
+                direction[where, column] = 1.0
+                out[where, column] = self._member_product(direction, zero)[0][where, column]
+        if not probed.all():
+            mean = sets.sum(out) / torch.from_numpy(
+                np.add.reduceat(probed, sets.offsets[:-1], dtype=np.float64)
+            ).unsqueeze(1)
+            out = torch.where(torch.from_numpy(probed).unsqueeze(1), out, sets.repeat(mean))
+        return self._rows(out)

@@ -11,7 +11,7 @@ from setwise.checks import examples as instances
 from setwise.checks import noisy_examples as noisy
 from setwise.distributions import families, parameters
 from setwise.distributions.logistic import LogisticDistribution
-from setwise.likelihood import aggregates, find_rule
+from setwise.likelihood import Targets, aggregates, find_rule
 
 MAKE = {
     "normal": lambda u: td.Normal(u(-1.5, 1.5), u(0.5, 1.6)),
@@ -91,11 +91,8 @@ def members_of(sets, distribution, i, oracle):
 def make_sets(aggregate, sizes=(1, 2, 3), n_rows=7, seed=1):
     """Sets of the sizes that the aggregate allows."""
     rng = np.random.default_rng(seed)
-    inner = getattr(aggregate, "aggregate", aggregate)
-    if aggregate.size is not None:
-        sizes = (aggregate.size,) * 3
-    elif isinstance(inner, sw.OrderStatistic):
-        sizes = tuple(max(s, inner.k) for s in sizes)
+    takes = aggregate.set_sizes(Targets())
+    sizes = tuple(min(max(s, takes.least), takes.most or 99) for s in sizes)
     return sw.Sets([rng.choice(n_rows, s, replace=False).tolist() for s in sizes])
 
 

@@ -14,6 +14,8 @@ from functools import cache
 import numpy as np
 from scipy import stats
 
+from setwise.likelihood import Targets
+
 SUPPORT = {"poisson": 36, "nbinom": 70}
 
 
@@ -376,8 +378,8 @@ def _noisy(aggregate, members, y, weights):
     inner = aggregate.aggregate
     is_discrete = members[0].discrete
     if aggregate.flip is not None:
-        n_classes = len(members[0].table) if is_discrete else None
-        outcomes = inner.outcomes(len(members), n_classes, is_discrete)
+        targets = Targets(len(members[0].table) if is_discrete else None, is_discrete)
+        outcomes = inner.outcome(targets, len(members)).values
         clean = {v: probability(inner, members, v, weights) for v in outcomes}
         if len(outcomes) == 1:
             return clean[y]

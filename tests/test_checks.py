@@ -18,7 +18,7 @@ from setwise.checks.examples import default_families, examples, noisy_examples
 from setwise.distributions import Continuous, base, families
 from setwise.distributions.location import LocationScale
 from setwise.learners import Fitted, Learner, Model
-from setwise.likelihood import aggregates
+from setwise.likelihood import Label, aggregates
 
 OURS = [cls for cls in aggregates() if cls.__module__.startswith("setwise.")]
 
@@ -93,11 +93,17 @@ class Same(sw.Aggregate):
     def linear(self, sets):
         return (np.ones(len(sets.indices)), 0.0) if self.fault == "linear" else None
 
-    def outcomes(self, size, n_classes, discrete):
-        return (0.0, 1.0, 2.0) if self.fault == "outcomes" else (0.0, 1.0)
+    def outcome(self, targets, size):
+        return Label(dict.fromkeys((0.0, 1.0, 2.0) if self.fault == "outcomes" else (0.0, 1.0), ""))
 
 
-@sw.likelihood(Same, td.Categorical)
+def _class_posterior(aggregate, distribution, sets, y):
+    if aggregate.fault != "posterior":
+        return None
+    return _same(aggregate, distribution, sets, y), distribution.probs  # as if y said nothing
+
+
+@sw.likelihood(Same, td.Categorical, class_posterior=_class_posterior)
 def _same(aggregate, distribution, sets, y):
     """Sum over the common class."""
     logits, fault = distribution.logits, aggregate.fault
@@ -137,12 +143,13 @@ def test_a_new_aggregate():
         ("nan", "gradient is not finite"),
         ("factor", "observed in|not finite|log-likelihood nan"),
         ("digits", "by enumeration"),
+        ("posterior", "`class_posterior` is off the rule's own gradient"),
         ("double", r"float32 parameters gave torch\.float64"),
         ("shape", "gave shape"),
         ("impossible", "has log-likelihood -inf"),
         ("ragged", "among sets of other sizes"),
         ("y", "`check` accepts a y of"),
-        ("check", "observed in|log-likelihood|changes a y"),
+        ("check", "observed in|log-likelihood|changes a y|expects 0 or 1"),
         ("linear", "`linear` gives"),
         ("outcomes", r"its outcomes \[0.0, 1.0, 2.0\] add up to"),
     ],

@@ -19,8 +19,7 @@ import setwise as sw
 from setwise.cli import COMMANDS, app
 from setwise.cli.config import FitSpec, read_config
 from setwise.cli.names import aggregate, family, learner
-from setwise.cli.predict import interval
-from setwise.distributions import Discrete, families, log_cdf, resolve
+from setwise.distributions import Discrete, families, interval, log_cdf, resolve
 from setwise.likelihood import aggregates, find_rule
 
 pd = pytest.importorskip("pandas")

@@ -65,19 +65,19 @@ def test_pictures_are_small():
     assert not [p.name for p in pictures if p.name not in shown]
 
 
-def test_every_aggregate_is_in_the_tables():
-    for page in (ROOT / "README.md", ROOT / "docs" / "likelihoods.md"):
-        text = page.read_text(encoding="utf-8")
-        for cls in aggregates():
-            if cls.__module__.startswith("setwise."):
-                assert f"`{cls.__name__}" in text, (page.name, cls.__name__)
+def test_every_aggregate_is_in_the_table():
+    text = (ROOT / "docs" / "likelihoods.md").read_text(encoding="utf-8")
+    for cls in aggregates():
+        if cls.__module__.startswith("setwise."):
+            assert f"| `{cls.__name__}" in text or f", `{cls.__name__}" in text, cls.__name__
 
 
 def test_public_names_are_documented():
     reference = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
     for name in sw.__all__:
         assert getattr(sw, name).__doc__, name
-        assert f"::: setwise.{name}\n" in reference, f"docs/api.md does not list {name}"
+        if name not in sw.aggregates.__all__:  # those are in the table of likelihoods
+            assert f"::: setwise.{name}\n" in reference, f"docs/api.md does not list {name}"
 
 
 def test_the_demo_runs(tmp_path):

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.autograd import gradcheck, gradgradcheck
 
 import setwise.distributions as D
-from setwise.distributions.quantiles import interval
+from setwise.distributions import interval
 
 F64 = torch.float64
 INF = math.inf

@@ -100,8 +100,8 @@ def test_slopes_are_gradients():
                 0, torch.from_numpy(o.sets[i]), torch.from_numpy(member[2 * i : 2 * i + 2, 0])
             )
         )
-        torch.testing.assert_close(-point.raw[:, 0], rows)
-        torch.testing.assert_close(-point.shared, torch.from_numpy(own[i]))
+        torch.testing.assert_close(-point.gradient[:, 0], rows)
+        torch.testing.assert_close(-point.shared_gradient, torch.from_numpy(own[i]))
 
 
 @pytest.mark.parametrize(

@@ -281,7 +281,7 @@ def test_trials_that_fail():
     assert found.best_params_ == {"distribution": "normal"}
     failed = [t for t in found.trials_ if t["score"] is None]
     assert failed
-    assert all("ValueError" in t["error"] for t in failed)
+    assert all("SetError" in t["error"] for t in failed)
     with pytest.raises(RuntimeError, match="all 2 trials failed"):
         search(regressor(), X, GROUPS, {"distribution": ["poisson"]}, n_trials=2, cv=2)
 

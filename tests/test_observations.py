@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pickle
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -11,7 +13,22 @@ import torch
 from torch import distributions as td
 
 import setwise as sw
+from setwise.likelihood import (
+    Bounds,
+    ClassLabel,
+    Label,
+    Number,
+    Order,
+    PerClass,
+    Position,
+    Unordered,
+)
 
+OUTCOMES = [
+    Number(), Label({0: "no", 1: "yes"}), ClassLabel(), ClassLabel(2), Position(),
+    PerClass("count"), PerClass("flag"), Order(), Bounds(), Unordered(),
+]  # fmt: skip
+TWO = Bounds | Unordered  # two columns make a y
 LABELS = ["b", "a", "b", "c"]
 KEYED = {"a": 1.0, "b": 2.0, "c": 3.0}
 
@@ -211,3 +228,40 @@ def test_a_new_pair_can_be_registered():
 
     got = sw.log_likelihood(Largest(), td.Normal(torch.arange(3.0), 1.0), [[2, 1]], [1.0])
     assert got.tolist() == [2.0]
+
+
+def test_errors_carry_the_number_of_the_set():
+    cases = (
+        (lambda: sw.Sets([[0], []]), 1),
+        (lambda: sw.Observations(sw.Mean(), [[0], [1], [2]], [1.0, 2.0, np.nan]), 2),
+        (lambda: sw.Observations(sw.Rank(), [[0, 1], [1]], [1, 0]), 1),
+        (lambda: sw.log_likelihood(sw.Direct(), CLASSES, [[0], [1]], [0, 3]), 1),
+        (lambda: sw.log_likelihood(sw.Direct(), NORMAL, [[0], [9]], [0, 3]), 1),
+    )
+    for make, number in cases:
+        with pytest.raises(sw.SetError, match=f"^set {number} ") as caught:
+            make()
+        assert caught.value.set == number
+        again = pickle.loads(pickle.dumps(caught.value))
+        assert (again.set, str(again)) == (number, str(caught.value))
+
+
+@pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda one: type(one).__name__)
+def test_outcomes_are_checked_and_read(outcome):
+    sets = sw.Sets([[0, 1], [1, 2]])
+    first, second = np.array([0.0, np.nan]), np.array([1.0, np.nan])
+    assert outcome.words
+    if isinstance(outcome, Order):
+        assert outcome.check("T", sets, None) is None
+        with pytest.raises(ValueError, match="no column of labels"):
+            outcome.read([first])
+        with pytest.raises(ValueError, match="takes y=None"):
+            outcome.check("T", sets, [1, 2])
+        return
+    y, known = outcome.read([first, second] if isinstance(outcome, TWO) else [first])
+    assert known.tolist() == [True, False]
+    good = np.stack([y[0], y[0]])
+    assert np.array_equal(outcome.check("T", sets, good), good)
+    for bad in (None, good[:1], ["?", "?"]):
+        with pytest.raises((ValueError, TypeError), match="'T'"):
+            outcome.check("T", sets, bad)

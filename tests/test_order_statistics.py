@@ -10,9 +10,10 @@ from scipy import integrate, stats
 from torch import distributions as td
 from torch.autograd import gradcheck, gradgradcheck
 
+from setwise.aggregates.noisy import Noisy
 from setwise.aggregates.order_statistics import Max, Median, Min, OrderStatistic
 from setwise.distributions import LogisticDistribution
-from setwise.likelihood import log_likelihood
+from setwise.likelihood import Targets, log_likelihood
 from setwise.sets import Sets
 
 F64 = torch.float64
@@ -383,10 +384,11 @@ def test_observe(rng):
 
 
 def test_outcomes():
-    assert list(Max().outcomes(3, 4, True)) == [0, 1, 2, 3]
-    assert list(Median().outcomes(2, 2, True)) == [0, 0.5, 1]
+    assert list(Max().outcome(Targets(4, True), 3).values) == [0, 1, 2, 3]
+    assert list(Median().outcome(Targets(2, True), 2).values) == [0, 0.5, 1]
+    assert Max().outcome(Targets(None, False), 3).values is None
     with pytest.raises(TypeError, match="no fixed list"):
-        Max().outcomes(3, None, False)
+        Noisy(Max(), flip=0.1).values(Targets(None, False), 3)
 
 
 def test_errors(rng):

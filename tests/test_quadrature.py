@@ -32,7 +32,7 @@ from setwise.distributions import (
     map_parameters,
     parameters,
 )
-from setwise.likelihood import find_rule, log_likelihood
+from setwise.likelihood import Targets, find_rule, log_likelihood
 from setwise.numerics import log_ndtr
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -585,9 +585,9 @@ def test_observe():
     assert Choice().observe([2, 2, 1], [[2, 0, 1], [0]]).y.tolist() == [1, 0]
     assert Rank(0.5).observe(z, [[0, 1], [1, 0], [2, 3]]).y.tolist() == [0, 1, 0.5]
     assert Difference().observe(z, [[1, 0]]).y.tolist() == [4]
-    assert Rank(1.0).outcomes(2, None, False) == (0, 0.5, 1)
-    assert Rank().outcomes(2, None, False) == (0, 1)
-    assert list(Choice().outcomes(3, None, False)) == [0, 1, 2]
+    assert Rank(1.0).outcome(Targets(None, False), 2).values == (0, 0.5, 1)
+    assert Rank().outcome(Targets(None, False), 2).values == (0, 1)
+    assert list(Choice().outcome(Targets(None, False), 3).values) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(
@@ -595,7 +595,7 @@ def test_observe():
     [
         (Rank(), [[0, 1], [1, 2]], [1, 2], "set 1 has y = 2: .* expects 0 or 0.5 or 1"),
         (Rank(), [[0, 1], [1, 2]], [0.3, 1], "set 0 has y = 0.3"),
-        (Rank(), [[0, 1], [1, 2, 0]], [1, 1], "sets of 2 member.*set 1 has 3"),
+        (Rank(), [[0, 1], [1, 2, 0]], [1, 1], "set 1 has 3 members: .* takes sets of 2 members"),
         (Rank(), [[0, 1]], None, "needs a y"),
         (Choice(), [[0, 1], [0, 1, 2]], [1, 3], "set 1 has y = 3, but .* positions 0 to 2"),
         (Choice(), [[0, 1]], [-1], "set 0 has y = -1"),

@@ -6,52 +6,50 @@
 tensor([0.9214, 0.0023])
 """
 
-from setwise import checks, datasets, distributions, metrics, model_selection, plots
-from setwise.aggregates import (
-    AnyPositive,
-    Choice,
-    Coarse,
-    Counts,
-    Custom,
-    Difference,
-    Direct,
-    Fold,
-    Interval,
-    Max,
-    Mean,
-    Median,
-    Min,
-    Noisy,
-    OrderStatistic,
-    Presence,
-    PrimaryInstance,
-    Proportions,
-    Rank,
-    Ranking,
-    Similarity,
-    Sum,
-    Triplet,
-    Uncoupled,
-)
-from setwise.distributions import (
-    Categorical,
-    Cauchy,
-    Exponential,
-    Gamma,
-    Gumbel,
-    Laplace,
-    Logistic,
-    NegativeBinomial,
-    Normal,
-    Poisson,
-    StudentT,
-)
-from setwise.estimators import AggregateClassifier, AggregateRegressor
-from setwise.io import load
-from setwise.learners import EM, CatBoost, LightGBM, Linear, Network, XGBoost
-from setwise.likelihood import Aggregate, likelihood, log_likelihood
-from setwise.observations import Observations
-from setwise.sets import Sets
+import sys
+from importlib import import_module
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from setwise import checks, datasets, distributions, metrics, model_selection, plots
+    from setwise.aggregates.any_positive import AnyPositive
+    from setwise.aggregates.choice import Choice
+    from setwise.aggregates.coarse import Coarse
+    from setwise.aggregates.counts import Counts, Proportions
+    from setwise.aggregates.custom import Custom
+    from setwise.aggregates.difference import Difference
+    from setwise.aggregates.direct import Direct, Interval, PrimaryInstance
+    from setwise.aggregates.fold import Fold
+    from setwise.aggregates.noisy import Noisy
+    from setwise.aggregates.order_statistics import Max, Median, Min, OrderStatistic
+    from setwise.aggregates.presence import Presence
+    from setwise.aggregates.rank import Rank
+    from setwise.aggregates.ranking import Ranking
+    from setwise.aggregates.similarity import Similarity
+    from setwise.aggregates.total import Mean, Sum
+    from setwise.aggregates.triplet import Triplet
+    from setwise.aggregates.uncoupled import Uncoupled
+    from setwise.distributions import (
+        Categorical,
+        Cauchy,
+        Exponential,
+        Gamma,
+        Gumbel,
+        Laplace,
+        Logistic,
+        NegativeBinomial,
+        Normal,
+        Poisson,
+        StudentT,
+    )
+    from setwise.errors import SetError
+    from setwise.estimators import AggregateClassifier, AggregateRegressor
+    from setwise.io import load
+    from setwise.learners import EM, CatBoost, LightGBM, Linear, Network, XGBoost
+    from setwise.likelihood import Aggregate, likelihood, log_likelihood
+    from setwise.observations import Observations
+    from setwise.sets import Sets
 
 __version__ = "0.1.0"
 
@@ -95,6 +93,7 @@ __all__ = [
     "Proportions",
     "Rank",
     "Ranking",
+    "SetError",
     "Sets",
     "Similarity",
     "StudentT",
@@ -112,3 +111,41 @@ __all__ = [
     "model_selection",
     "plots",
 ]
+
+# Nothing is imported before it is used (PEP 562): `setwise --help` needs none of it. A public name
+# is one of these modules, or is listed in `__all__` of one of the homes.
+_MODULES = ("checks", "datasets", "distributions", "metrics", "model_selection", "plots")
+_HOMES = (
+    "sets", "observations", "errors", "distributions", "likelihood", "aggregates", "learners",
+    "estimators", "io",
+)  # fmt: skip
+_HERE: dict[str, Any] = globals()
+
+
+class _Package(ModuleType):
+    """The package, whose `likelihood` is the decorator and not the subpackage of that name."""
+
+    @property
+    def likelihood(self) -> Any:
+        return import_module("setwise.likelihood").likelihood
+
+    @likelihood.setter
+    def likelihood(self, module: ModuleType) -> None:
+        """Where importing the subpackage would put it: ignored."""
+
+
+if not TYPE_CHECKING:
+    sys.modules[__name__].__class__ = _Package
+
+    def __getattr__(name):
+        if name in _MODULES:
+            return import_module(f"{__name__}.{name}")
+        if name in __all__:
+            for home in _HOMES:
+                module = import_module(f"{__name__}.{home}")
+                if name in module.__all__:
+                    return _HERE.setdefault(name, getattr(module, name))
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+    def __dir__():
+        return sorted({*_HERE, *__all__})

@@ -19,7 +19,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise import distributions
-from setwise.distributions import Family, map_parameters
+from setwise.distributions import Family, map_parameters, point_estimate
 from setwise.identifiability import Alignment, Identifiability, diagnose, identify, solve_alignment
 from setwise.inference import Posterior, expected_aggregate, posterior
 from setwise.io import Saveable
@@ -328,9 +328,8 @@ class AggregateRegressor(_AggregateEstimator):
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """The mean of each row's target (the median where there is no mean)."""
-        d: Any = self.predict_dist(X)
-        heavy = isinstance(d, torch.distributions.Cauchy | torch.distributions.StudentT)
-        return np.asarray(d.loc if heavy else d.mean, dtype=np.float64)
+        d = self.predict_dist(X)
+        return np.asarray(point_estimate(d), dtype=np.float64)
 
 
 class AggregateClassifier(_AggregateEstimator):

@@ -125,9 +125,9 @@ def concordance(z: Any, predicted: Any) -> float:
 def set_log_likelihood(estimator: Any, X: Any, observations: Any) -> float:
     """The mean log-likelihood per set of held-out observations: no individual label is needed.
 
-    (Σ weight · log p(y)) / Σ weight, at the scale of targets that suits these observations best: the
-    estimator's own `score(..., profile=True)`, which judges predictions and nothing else. Larger is
-    better.
+    (Σ weight · log p(y)) / Σ weight, at the scale of targets that suits these observations best:
+    the estimator's own `score(..., profile=True)`, which judges predictions and nothing else.
+    Larger is better.
 
     >>> import setwise as sw
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])

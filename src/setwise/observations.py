@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise.errors import SetError
 from setwise.sets import Sets
 
 if TYPE_CHECKING:
@@ -77,22 +78,36 @@ class Observations:
         weighted = "" if self.weight is None else ", weighted"
         return f"Observations({self.aggregate!r}, {self.sets!r}{weighted})"
 
-    def take(self, set_numbers: Any) -> Observations:
-        """The observations of these set numbers (or of a boolean mask), in that order."""
-        chosen = np.asarray(set_numbers)
-        which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
-        out = Observations.__new__(Observations)
-        out.aggregate, out.sets = self.aggregate, self.sets.take(which)
-        out.y = None if self.y is None else self.y[which]
-        out.weight = None if self.weight is None else self.weight[which]
+    @classmethod
+    def _trusted(
+        cls,
+        aggregate: Aggregate,
+        sets: Sets,
+        y: NDArray[Any] | None,
+        weight: NDArray[np.float64] | None,
+    ) -> Observations:
+        """Observations from parts that have been checked before."""
+        out = cls.__new__(cls)
+        out.aggregate, out.sets, out.y, out.weight = aggregate, sets, y, weight
         return out
+
+    def take(self, set_numbers: Any) -> Observations:
+        """The observations of these set numbers (or of a boolean mask), in that order.
+
+        A slice `begin:end` copies nothing.
+        """
+        which = set_numbers
+        if not isinstance(which, slice):
+            chosen = np.asarray(which)
+            which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
+        y = None if self.y is None else self.y[which]
+        weight = None if self.weight is None else self.weight[which]
+        return Observations._trusted(self.aggregate, self.sets.take(which), y, weight)
 
     def over(self, indices: NDArray[np.int64]) -> Observations:
         """The same observations with other row numbers for the members, for another table."""
-        out = Observations.__new__(Observations)
-        out.aggregate, out.y, out.weight = self.aggregate, self.y, self.weight
-        out.sets = self.sets.over(indices)
-        return out
+        sets = self.sets.over(indices)
+        return Observations._trusted(self.aggregate, sets, self.y, self.weight)
 
 
 def _weights(weight: Any, n: int) -> NDArray[np.float64]:
@@ -102,7 +117,7 @@ def _weights(weight: Any, n: int) -> NDArray[np.float64]:
     bad = ~(np.isfinite(array) & (array >= 0))
     if bad.any():
         at = int(bad.argmax())
-        raise ValueError(f"set {at} has weight {array[at]}: weights must be finite and at least 0")
+        raise SetError(at, f"has weight {array[at]}: weights must be finite and at least 0")
     return array
 
 

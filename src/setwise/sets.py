@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from setwise.errors import SetError
 from setwise.numerics import gather, scatter_sum
 
 __all__ = ["Sets"]
@@ -70,12 +71,12 @@ class Sets:
     def _check(self) -> None:
         empty = self.sizes == 0
         if empty.any():
-            raise ValueError(f"set {empty.argmax()} is empty: every set needs at least one row")
+            raise SetError(int(empty.argmax()), "is empty: every set needs at least one row")
         negative = self.indices < 0
         if negative.any():
             at = int(negative.argmax())
-            raise ValueError(
-                f"set {self.set_ids[at]} names row {self.indices[at]}: row numbers start at 0"
+            raise SetError(
+                self.set_ids[at], f"names row {self.indices[at]}: row numbers start at 0"
             )
         if self.names is not None and len(self.names) != len(self):
             raise ValueError(f"{len(self.names)} names given for {len(self)} sets")
@@ -86,10 +87,8 @@ class Sets:
         bad = ~np.isfinite(self.weights)
         if bad.any():
             at = int(bad.argmax())
-            raise ValueError(
-                f"set {self.set_ids[at]} has a member weight of {self.weights[at]}: "
-                f"weights must be finite"
-            )
+            said = f"has a member weight of {self.weights[at]}: weights must be finite"
+            raise SetError(self.set_ids[at], said)
 
     # ---- other ways to make them
 
@@ -113,7 +112,7 @@ class Sets:
         order = np.argsort(ids, kind="stable")
         sizes = np.bincount(ids, minlength=len(codes))
         names = values[order[np.cumsum(sizes) - sizes]] if len(values) else values
-        return _from_csr(order, _offsets(sizes), names=names)
+        return cls._trusted(order, _offsets(sizes), names=names)
 
     @classmethod
     def from_frame(
@@ -136,8 +135,10 @@ class Sets:
         rows = _integers(table.get_column(row).to_numpy())[groups.indices]
         weights = None
         if weight is not None:
-            weights = table.get_column(weight).to_numpy()[groups.indices]
-        return _from_csr(rows, groups.offsets, weights=weights, names=groups.names)
+            weights = np.asarray(table.get_column(weight).to_numpy(), np.float64)[groups.indices]
+        out = cls._trusted(rows, groups.offsets, weights, groups.names)
+        out._check()
+        return out
 
     @classmethod
     def random(
@@ -172,7 +173,18 @@ class Sets:
         else:
             draws = [rng.choice(n_rows, k, replace=False, shuffle=True) for k in sizes]
             indices = np.concatenate(draws) if draws else np.zeros(0, np.int64)
-        return _from_csr(indices, _offsets(sizes))
+        return cls._trusted(indices, _offsets(sizes))
+
+    @classmethod
+    def _trusted(
+        cls, indices: Ints, offsets: Ints, weights: Any = None, names: Any = None, size: Any = None
+    ) -> Sets:
+        """Sets from parts that are known to be right; `size` is the common one, where known."""
+        out = cls.__new__(cls)
+        out.indices, out.offsets, out.weights, out.names = indices, offsets, weights, names
+        if size is not None and len(offsets) > 1:
+            out.__dict__["size"] = size
+        return out
 
     # ---- looking at them
 
@@ -218,18 +230,25 @@ class Sets:
         return int(self.indices.max()) + 1 if len(self.indices) else 0
 
     def take(self, set_numbers: Any) -> Sets:
-        """The sets of these numbers (or of a boolean mask), in that order."""
-        chosen = np.asarray(set_numbers)
-        which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
-        sizes = self.sizes[which]
-        starts = np.repeat(self.offsets[which] - _offsets(sizes)[:-1], sizes)
-        members = starts + np.arange(sizes.sum())
-        return _from_csr(
-            self.indices[members],
-            _offsets(sizes),
-            weights=None if self.weights is None else self.weights[members],
-            names=None if self.names is None else self.names[which],
-        )
+        """The sets of these numbers (or of a boolean mask), in that order.
+
+        A slice `begin:end` copies nothing.
+        """
+        which: Any = set_numbers
+        if isinstance(which, slice):
+            begin, end, _ = which.indices(len(self))
+            offsets = self.offsets[begin : max(begin, end) + 1]
+            members: Any = slice(int(offsets[0]), int(offsets[-1]))
+            offsets = offsets - offsets[0]
+        else:
+            chosen = np.asarray(which)
+            which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
+            sizes = self.sizes[which]
+            offsets = _offsets(sizes)
+            members = np.repeat(self.offsets[which] - offsets[:-1], sizes) + np.arange(sizes.sum())
+        weights = None if self.weights is None else self.weights[members]
+        names = None if self.names is None else self.names[which]
+        return Sets._trusted(self.indices[members], offsets, weights, names, self.size)
 
     def reorder(self, order: Any) -> Sets:
         """The same sets with member `order[i]`, counted over all sets, in place i.
@@ -239,11 +258,13 @@ class Sets:
         """
         order = np.asarray(order)
         weights = None if self.weights is None else self.weights[order]
-        return _from_csr(self.indices[order], self.offsets, weights=weights, names=self.names)
+        return Sets._trusted(self.indices[order], self.offsets, weights, self.names)
 
     def over(self, indices: Ints) -> Sets:
         """The same sets with other row numbers for the members, for another table."""
-        return _from_csr(indices, self.offsets, weights=self.weights, names=self.names)
+        out = Sets._trusted(np.asarray(indices, np.int64), self.offsets, self.weights, self.names)
+        out._check()
+        return out
 
     # ---- computing with them
 
@@ -253,13 +274,14 @@ class Sets:
         if self._is_flat:
             return self
         members = np.arange(len(self.indices))
-        flat = _from_csr(members, self.offsets, weights=self.weights, names=self.names)
+        flat = Sets._trusted(members, self.offsets, self.weights, self.names, self.size)
         flat.__dict__["_is_flat"] = True
         return flat
 
     @cached_property
     def _is_flat(self) -> bool:
-        return bool((self.indices == np.arange(len(self.indices))).all())
+        n = len(self.indices)  # most tables that are not flat show it at the end
+        return not n or bool(self.indices[-1] == n - 1 and (self.indices == np.arange(n)).all())
 
     @cached_property
     def _tensors(self) -> dict[tuple[str, torch.device], Tensor]:
@@ -277,9 +299,9 @@ class Sets:
         """The members' values, flat in member order; `values` has one entry per row."""
         if values.shape[0] < self.n_rows:
             where = int((self.indices >= values.shape[0]).argmax())
-            raise ValueError(
-                f"set {self.set_ids[where]} names row {self.indices[where]}, but the table has "
-                f"only {values.shape[0]} rows"
+            raise SetError(
+                self.set_ids[where],
+                f"names row {self.indices[where]}, but the table has only {values.shape[0]} rows",
             )
         if self._is_flat and values.shape[0] == len(self.indices):
             return values
@@ -358,16 +380,6 @@ class Sets:
 
 def _offsets(sizes: Any) -> Ints:
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])
-
-
-def _from_csr(indices: Any, offsets: Ints, *, weights: Any = None, names: Any = None) -> Sets:
-    """Sets from their parts, which are known to be in order."""
-    out = Sets.__new__(Sets)
-    out.indices, out.offsets = np.asarray(indices, np.int64), offsets
-    out.weights = None if weights is None else np.asarray(weights, np.float64)
-    out.names = names
-    out._check()
-    return out
 
 
 def _column(values: Any) -> NDArray[Any]:

@@ -1,46 +1,25 @@
-"""What can be observed of a set: one aggregate, or close kin, per file, beside its rules."""
+"""What can be observed of a set: one aggregate, or close kin, per file, beside its rules.
 
-from setwise.aggregates.any_positive import AnyPositive
-from setwise.aggregates.choice import Choice
-from setwise.aggregates.coarse import Coarse
-from setwise.aggregates.counts import Counts, Proportions
-from setwise.aggregates.custom import Custom
-from setwise.aggregates.difference import Difference
-from setwise.aggregates.direct import Direct, Interval, PrimaryInstance
-from setwise.aggregates.fold import Fold
-from setwise.aggregates.noisy import Noisy
-from setwise.aggregates.order_statistics import Max, Median, Min, OrderStatistic
-from setwise.aggregates.presence import Presence
-from setwise.aggregates.rank import Rank
-from setwise.aggregates.ranking import Ranking
-from setwise.aggregates.similarity import Similarity
-from setwise.aggregates.total import Mean, Sum
-from setwise.aggregates.triplet import Triplet
-from setwise.aggregates.uncoupled import Uncoupled
+Every concrete aggregate that a file of this folder lists in its `__all__` is a name of this module.
+"""
 
-__all__ = [
-    "AnyPositive",
-    "Choice",
-    "Coarse",
-    "Counts",
-    "Custom",
-    "Difference",
-    "Direct",
-    "Fold",
-    "Interval",
-    "Max",
-    "Mean",
-    "Median",
-    "Min",
-    "Noisy",
-    "OrderStatistic",
-    "Presence",
-    "PrimaryInstance",
-    "Proportions",
-    "Rank",
-    "Ranking",
-    "Similarity",
-    "Sum",
-    "Triplet",
-    "Uncoupled",
-]
+from importlib import import_module
+from pkgutil import iter_modules
+from typing import TYPE_CHECKING, Any
+
+from setwise.likelihood.aggregate import Aggregate
+
+_found: dict[str, type[Aggregate]] = {}
+for _file in iter_modules(__path__):
+    _module = import_module(f"{__name__}.{_file.name}")
+    for _name in _module.__all__:
+        _value = getattr(_module, _name)
+        if isinstance(_value, type) and not getattr(_value, "__abstractmethods__", None):
+            _found[_name] = _value
+
+globals().update(_found)
+__all__ = sorted(_found)
+
+if TYPE_CHECKING:
+
+    def __getattr__(name: str) -> Any: ...

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 from torch.nn.functional import logsigmoid
 
-from setwise.likelihood import Aggregate, label_values, likelihood
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
@@ -35,14 +33,17 @@ class AnyPositive(Aggregate):
 
     positive: int = 1
 
+    classes_if_unsaid = 2
+
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         return sets.max((z == self.positive).double())
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        return label_values(self, sets, y, (0, 1))
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        return Label({0: "no member is positive", 1: "some member is"})
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        return (0, 1)
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(), cls(positive=0)]
 
 
 @likelihood(AnyPositive, Categorical)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution, Gumbel
 
@@ -18,7 +16,7 @@ from setwise._math.pair_differences import equal_within
 from setwise._math.quadrature import rebuild
 from setwise.distributions import Continuous, log_cdf, log_density, parameters
 from setwise.distributions.special import log_sigmoid
-from setwise.likelihood import Aggregate, by_size, label_values, likelihood
+from setwise.likelihood import Aggregate, Position, Targets, by_size, likelihood
 from setwise.numerics import gather, log1mexp
 from setwise.sets import Sets
 
@@ -47,21 +45,8 @@ class Choice(Aggregate):
         _, at = np.unique(sets.set_ids[first], return_index=True)
         return first[at] - sets.offsets[:-1]
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        """y as the position of a member in its set."""
-        array = label_values(self, sets, y)
-        beyond = array >= sets.sizes
-        if beyond.any():
-            at = int(beyond.argmax())
-            raise ValueError(
-                f"set {at} has y = {array[at]:g}, but its members are at positions 0 to "
-                f"{sets.sizes[at] - 1}"
-            )
-        return array.astype(np.int64)
-
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        """The positions of the members."""
-        return range(size)
+    def outcome(self, targets: Targets, size: int | None) -> Position:
+        return Position(size)
 
 
 @likelihood(Choice, Gumbel)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise.likelihood import Aggregate, label_values, likelihood
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
@@ -70,11 +70,14 @@ class Coarse(Aggregate):
         chance = self.weights(n_classes)[:, labels].cumsum(0)
         return (rng.random(len(labels)) > chance).sum(0).clip(max=len(self.cells) - 1)
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        return label_values(self, sets, y, range(len(self.cells)))
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        said = {float(i): f"one of {list(cell)}" for i, cell in enumerate(self.cells)}
+        return Label(said, named=True)
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        return range(len(self.cells))
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        complementary = [tuple(k for k in range(n_classes) if k != i) for i in range(n_classes)]
+        return [cls([(0,), tuple(range(1, n_classes))]), cls(complementary)]
 
 
 @likelihood(Coarse, Categorical)

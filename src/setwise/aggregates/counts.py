@@ -21,7 +21,8 @@ from setwise._math.class_counts import (
     n_compositions,
 )
 from setwise.distributions import map_parameters
-from setwise.likelihood import Aggregate, by_size, likelihood, real_values
+from setwise.errors import SetError
+from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
 from setwise.numerics import chunked, logsumexp
 from setwise.sets import Sets
 
@@ -38,11 +39,17 @@ class _Tally(Aggregate):
     method: Method = "exact"
     n_classes: int | None = None
 
+    classes_if_unsaid = 2
+
     def __post_init__(self) -> None:
         if self.method not in get_args(Method):
             raise ValueError(f"method is one of {get_args(Method)}, got {self.method!r}")
         if self.n_classes is not None and self.n_classes < 2:
             raise ValueError(f"n_classes is 2 or more, got {self.n_classes}")
+
+    @abstractmethod
+    def outcome(self, targets: Targets, size: int | None) -> PerClass:
+        """Counts or shares."""
 
     @abstractmethod
     def unit(self, sizes: Any) -> Any:
@@ -54,38 +61,38 @@ class _Tally(Aggregate):
         bad = (z.numpy() != labels) | (labels < 0) | (labels >= n_classes)
         if bad.any():
             at = int(bad.argmax())
-            raise ValueError(
-                f"set {sets.set_ids[at]} has a member of class {z[at]}: classes are the whole "
-                f"numbers 0 to {n_classes - 1}"
+            raise SetError(
+                sets.set_ids[at],
+                f"has a member of class {z[at]}: classes are the whole numbers 0 to "
+                f"{n_classes - 1}",
             )
         cells = np.bincount(sets.set_ids * n_classes + labels, minlength=len(sets) * n_classes)
         return np.asarray(cells.reshape(len(sets), n_classes) * self.unit(sets.sizes[:, None]))
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[np.float64]:
-        try:
-            columns = np.shape(y)[1] if np.ndim(y) == 2 else None
-        except ValueError:  # lists of different lengths: reported below
-            columns = None
-        array: NDArray[np.float64] = real_values(self, sets, y, columns)
-        if columns is not None and self.n_classes not in (None, columns):
-            raise ValueError(f"{self!r} needs {self.n_classes} columns of y, got {columns}")
-        sizes = sets.sizes if columns is None else sets.sizes[:, None]
+        array = self.outcome(Targets(), None).check(self, sets, y)
+        flat = array.ndim == 1
+        sizes = sets.sizes if flat else sets.sizes[:, None]
         self._check_whole(array, np.broadcast_to(sizes, array.shape))
         counts = self.counts(array, sizes)
-        total = counts if columns is None else counts.sum(1)
-        wrong = (total > sets.sizes) if columns is None else (total != sets.sizes)
+        total = counts if flat else counts.sum(1)
+        wrong = (total > sets.sizes) if flat else (total != sets.sizes)
         if wrong.any():
             at = int(wrong.argmax())
-            what = "a count of" if columns is None else "counts that add up to"
-            raise ValueError(
-                f"set {at} has {sets.sizes[at]} member(s) but {what} {total[at]} "
-                f"(y = {array[at].tolist()})"
+            what = "a count of" if flat else "counts that add up to"
+            raise SetError(
+                at,
+                f"has {sets.sizes[at]} member(s) but {what} {total[at]} (y = {array[at].tolist()})",
             )
         return array
 
     def counts(self, y: Any, sizes: Any) -> Any:
         """The whole numbers that y stands for."""
         return (np.rint if isinstance(y, np.ndarray) else torch.round)(y / self.unit(sizes))
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(n_classes=n_classes)]
 
     @abstractmethod
     def _check_whole(self, y: NDArray[np.float64], sizes: Ints) -> None:
@@ -109,6 +116,12 @@ class Counts(_Tally):
     Kück & de Freitas, "Learning about individuals from group statistics", 2005.
     """
 
+    def outcome(self, targets: Targets, size: int | None) -> PerClass:
+        return PerClass("count", self.n_classes)
+
+    def expected(self, members: Any, sets: Sets) -> Tensor:
+        return sets.sum(members.probs)
+
     def unit(self, sizes: Any) -> Any:
         return 1
 
@@ -116,9 +129,10 @@ class Counts(_Tally):
         bad = ~((y >= 0) & (y == np.floor(y)) & np.isfinite(y))
         if bad.any():
             at = tuple(np.argwhere(bad)[0])
-            raise ValueError(
-                f"set {at[0]} has y = {y[at]:g}: {self!r} expects whole numbers from 0 on (for "
-                f"shares use Proportions)"
+            raise SetError(
+                at[0],
+                f"has y = {y[at]:g}: {self!r} expects whole numbers from 0 on (for shares use "
+                f"Proportions)",
             )
 
 
@@ -135,6 +149,12 @@ class Proportions(_Tally):
     Quadrianto et al., "Estimating labels from label proportions", 2009.
     """
 
+    def outcome(self, targets: Targets, size: int | None) -> PerClass:
+        return PerClass("share", self.n_classes)
+
+    def expected(self, members: Any, sets: Sets) -> Tensor:
+        return sets.mean(members.probs)
+
     def unit(self, sizes: Any) -> Any:
         return 1 / sizes
 
@@ -148,9 +168,10 @@ class Proportions(_Tally):
         if bad.any():
             at = tuple(np.argwhere(bad)[0])
             count = int(np.clip(nearest[at], 0, sizes[at]) if np.isfinite(y[at]) else 0)
-            raise ValueError(
-                f"set {at[0]} has y = {y[at]:g}, which is no share of {sizes[at]} member(s); the "
-                f"nearest is {count}/{sizes[at]} = {count / sizes[at]:.6g}"
+            raise SetError(
+                at[0],
+                f"has y = {y[at]:g}, which is no share of {sizes[at]} member(s); the nearest is "
+                f"{count}/{sizes[at]} = {count / sizes[at]:.6g}",
             )
 
 
@@ -173,9 +194,10 @@ def _counts(aggregate: _Tally, distribution: Any, sets: Sets, y: Tensor) -> Tens
         return _recursion(distribution, sets, table)
     if aggregate.method == "exact":
         at = int(hard.argmax())
-        raise ValueError(
-            f"set {at} with counts {table[at].tolist()} needs {states[at]:.3g} states, more than "
-            f'{MAX_STATES}; use method="normal" or "auto"'
+        raise SetError(
+            at,
+            f"with counts {table[at].tolist()} needs {states[at]:.3g} states, more than "
+            f'{MAX_STATES}; use method="normal" or "auto"',
         )
     groups = [np.flatnonzero(~hard), np.flatnonzero(hard)]
     pieces = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -47,9 +48,22 @@ class Custom(Aggregate):
     seed: int = 0
 
     symmetric = False
+    of_a_function = True
+    not_in_words = "a custom function cannot be written here: use Python and setwise.Custom(fn)"
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        if sets.size is not None:
+            with contextlib.suppress(Exception):  # what vmap cannot trace, plain calls can
+                return np.asarray(torch.vmap(self.fn)(sets.dense(z)), dtype=np.float64)
         return [float(self.fn(z[torch.as_tensor(rows)])) for rows in sets]
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(_spread, samples=256, bandwidth=0.3)]
+
+
+def _spread(z: Tensor) -> Tensor:
+    return z.max() - z.min()
 
 
 @lru_cache(maxsize=64)

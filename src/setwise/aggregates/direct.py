@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +16,21 @@ from setwise.distributions import (
     Continuous,
     Discrete,
     double,
+    has_mean,
     log_cdf,
     log_density,
     log_survival,
+    point_estimate,
 )
-from setwise.likelihood import Aggregate, likelihood, real_values
+from setwise.errors import SetError
+from setwise.likelihood import (
+    Aggregate,
+    Bounds,
+    ClassLabel,
+    Number,
+    Targets,
+    likelihood,
+)
 from setwise.numerics import logsubexp, logsumexp
 from setwise.sets import Sets
 
@@ -36,7 +45,7 @@ def check_classes(distribution: Distribution, y: Tensor) -> None:
     bad = (y >= n) | (y < 0) | (y != y.floor())
     if bad.any():
         at = int(bad.reshape(len(y), -1).any(1).nonzero()[0])
-        raise ValueError(f"set {at} has y = {y[at].item():g}, but the classes are 0 to {n - 1}")
+        raise SetError(at, f"has y = {y[at].item():g}, but the classes are 0 to {n - 1}")
 
 
 @dataclass(frozen=True)
@@ -59,10 +68,8 @@ class Direct(Aggregate):
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
         return np.ones(len(sets)), 0.0
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        if n_classes is None:
-            return super().outcomes(size, n_classes, discrete)
-        return range(n_classes)
+    def outcome(self, targets: Targets, size: int | None) -> Number | ClassLabel:
+        return Number() if targets.n_classes is None else ClassLabel(targets.n_classes)
 
 
 @likelihood(Direct, Distribution)
@@ -88,6 +95,13 @@ class PrimaryInstance(Aggregate):
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         return z[sets.offsets[:-1] + rng.integers(0, sets.sizes)]
+
+    def outcome(self, targets: Targets, size: int | None) -> Number | ClassLabel:
+        return Number() if targets.n_classes is None else ClassLabel(targets.n_classes)
+
+    def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
+        """The mean of the members' means, where they have means."""
+        return sets.mean(point_estimate(members)) if has_mean(members) else None
 
 
 @likelihood(PrimaryInstance, Distribution)
@@ -126,15 +140,12 @@ class Interval(Aggregate):
             low, high = np.floor(low) + 1, np.floor(high)
         return np.stack([low, high], axis=1)
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        array: NDArray[Any] = real_values(self, sets, y, columns=2)
-        wrong = array[:, 0] > array[:, 1]
-        if wrong.any():
-            at = int(wrong.argmax())
-            raise ValueError(
-                f"set {at} has y = ({array[at, 0]:g}, {array[at, 1]:g}): low must not exceed high"
-            )
-        return array
+    def outcome(self, targets: Targets, size: int | None) -> Bounds:
+        return Bounds()
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(edges=(-1.0, 0.5, 1.0, 2.5))]
 
 
 def _end(function: Any, d: Any, x: Tensor, at_minus: float, at_plus: float) -> Tensor:

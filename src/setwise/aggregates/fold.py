@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
 from setwise._math.automaton import forward
-from setwise.likelihood import Aggregate, by_size, label_values, likelihood
+from setwise.likelihood import Aggregate, Label, Targets, by_size, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
@@ -63,12 +61,15 @@ class Fold(Aggregate):
             state[more] = step[state[more], labels[sets.offsets[:-1][more] + k]]
         return np.asarray(self.output, float)[state]
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        return label_values(self, sets, y, self.outcomes(0, None, True))
-
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        """The outputs; those beside 0 and 1 are names."""
         values: list[float] = np.unique(np.asarray(self.output, float)).tolist()
-        return values
+        return Label(dict.fromkeys(values, "an output"), named=not set(values) <= {0.0, 1.0})
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        step = np.random.default_rng(7).integers(0, 3, (3, n_classes))
+        return [cls(step, [0, 1, 1]), cls(step, [0, 1, 2], start=1)]
 
 
 @likelihood(Fold, Categorical)

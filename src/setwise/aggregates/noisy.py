@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Categorical, Cauchy, Distribution, Laplace, Normal, StudentT
+from torch.distributions import Cauchy, Distribution, Laplace, Normal, StudentT
 
 from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
@@ -21,7 +22,17 @@ from setwise.aggregates.counts import Counts, Proportions, noisy_counts
 from setwise.aggregates.direct import Direct
 from setwise.aggregates.total import Mean, Sum, WeightedTotal, as_count, member_weights
 from setwise.distributions import Discrete, double, log_density
-from setwise.likelihood import Aggregate, by_size, evaluate, likelihood, real_values
+from setwise.likelihood import (
+    Aggregate,
+    Number,
+    Outcome,
+    PerClass,
+    SetSizes,
+    Targets,
+    by_size,
+    evaluate,
+    likelihood,
+)
 from setwise.sets import Sets
 
 __all__ = ["Noisy", "noisy_total"]
@@ -68,6 +79,12 @@ class Noisy(Aggregate):
                     f"{type(self.aggregate).__name__}; use flip=p for discrete observations"
                 )
 
+    not_in_words = "give what was observed as --observe, and its noise as --noise laplace=0.5"
+
+    @property
+    def bare(self) -> Aggregate:
+        return self.aggregate.bare
+
     @property
     def size(self) -> int | None:  # type: ignore[override]
         return self.aggregate.size
@@ -96,22 +113,55 @@ class Noisy(Aggregate):
             return y + rng.laplace(0.0, self.laplace, y.shape)
         assert self.flip is not None
         discrete = not z.is_floating_point()
-        n_classes = int(z.max()) + 1 if discrete else None
+        targets = Targets(int(z.max()) + 1 if discrete else None, discrete)
         out = y.copy()
         for i in np.flatnonzero(rng.random(len(y)) < self.flip):
-            outcomes = self.aggregate.outcomes(int(sets.sizes[i]), n_classes, discrete)
-            others = [v for v in outcomes if v != y[i]]
+            others = [v for v in self.values(targets, int(sets.sizes[i])) if v != y[i]]
             out[i] = rng.choice(others) if others else y[i]
         return out
+
+    def outcome(self, targets: Targets, size: int | None) -> Outcome:
+        """As without noise; a class to which noise was added is a number."""
+        inner = self.aggregate.outcome(targets, size)
+        return inner if self.flip is not None or isinstance(inner, PerClass) else Number()
+
+    def values(self, targets: Targets, size: int) -> Sequence[float]:
+        """Every y there is without noise: what a flip chooses from."""
+        found = self.aggregate.outcome(targets, size).values
+        if found is None:
+            raise TypeError(
+                f"{self.aggregate!r} has no fixed list of outcomes, so its y cannot be flipped; "
+                f"use Noisy(…, normal=s) or Noisy(…, laplace=b)"
+            )
+        return found
+
+    def set_sizes(self, targets: Targets) -> SetSizes:
+        return self.aggregate.set_sizes(targets)
+
+    def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
+        """As without noise that is added: its mean is zero."""
+        return None if self.flip is not None else self.aggregate.expected(members, sets)
+
+    def tells(self, targets: Targets, size: int) -> bool:
+        """Not where y is drawn evenly from all its values."""
+        if self.flip is not None:
+            m = len(self.values(targets, size))
+            if abs(m - 1 - self.flip * m) <= 1e-9:
+                return False
+        return self.aggregate.tells(targets, size)
+
+    def with_classes(self, n_classes: int) -> Self:
+        return dataclasses.replace(self, aggregate=self.aggregate.with_classes(n_classes))
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        """None: see `noisy_examples`."""
+        return []
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         if self.flip is not None:
             return self.aggregate.check_y(sets, y)
-        columns = None
-        if y is not None and np.ndim(y) == 2:
-            columns = np.shape(y)[1]
-        array: NDArray[Any] = real_values(self, sets, y, columns)
-        return array
+        return super().check_y(sets, y)
 
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float] | None:
         inner = self.aggregate.linear(sets)
@@ -124,9 +174,6 @@ class Noisy(Aggregate):
         mostly = self.flip is not None and self.flip < 0.5
         return self.aggregate.alike(sets, y) if mostly else None
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        return self.aggregate.outcomes(size, n_classes, discrete)
-
 
 @likelihood(Noisy, Distribution)
 def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
@@ -137,10 +184,9 @@ def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) 
             return noisy_counts(inner, distribution, sets, y, aggregate.noise)
         total = Sum() if isinstance(inner, Direct) else inner
         return noisy_total(total, distribution, sets, y, aggregate.noise)
-    n_classes = distribution.logits.shape[-1] if isinstance(distribution, Categorical) else None
-    discrete = isinstance(distribution, Discrete)
+    targets = Targets.of(distribution)
     sizes, which = np.unique(sets.sizes, return_inverse=True)
-    numbers = [len(inner.outcomes(int(size), n_classes, discrete)) for size in sizes]
+    numbers = [len(aggregate.values(targets, int(size))) for size in sizes]
     clean = evaluate(inner, distribution, sets, y)
     others = torch.as_tensor(np.array(numbers)[which] - 1).to(clean)
     # P(y) = (1−p) L + p (1−L)/(m−1) = a + b·L, without subtracting where p < 1/2

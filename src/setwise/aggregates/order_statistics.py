@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +22,15 @@ from setwise.distributions import (
     log_survival,
     map_parameters,
 )
-from setwise.likelihood import Aggregate, by_size, likelihood, real_values
+from setwise.likelihood import (
+    Aggregate,
+    ClassLabel,
+    Number,
+    SetSizes,
+    Targets,
+    by_size,
+    likelihood,
+)
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
@@ -47,11 +54,14 @@ class _Ordered(Aggregate):
             out[which] = 0.5 * ordered[:, low] + 0.5 * ordered[:, high]
         return out
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        if n_classes is None:
-            return super().outcomes(size, n_classes, discrete)
-        low, high = self.ranks(size)
-        return range(n_classes) if low == high else [v / 2 for v in range(2 * n_classes - 1)]
+    def outcome(self, targets: Targets, size: int | None) -> Number | ClassLabel:
+        n = targets.n_classes
+        if n is None:
+            return Number()
+        low, high = (0, 0) if size is None else self.ranks(size)
+        if low == high:
+            return ClassLabel(n, named=False)
+        return Number([v / 2 for v in range(2 * n - 1)])
 
 
 @dataclass(frozen=True)
@@ -112,15 +122,12 @@ class OrderStatistic(_Ordered):
             raise ValueError(f"{self!r} needs sets of at least {self.k} members, got one of {size}")
         return int(self.k) - 1, int(self.k) - 1
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
-        small = sets.sizes < self.k
-        if small.any():
-            at = int(small.argmax())
-            raise ValueError(
-                f"set {at} has {sets.sizes[at]} member(s): {self!r} needs at least {self.k}; leave "
-                f"such sets out"
-            )
-        return real_values(self, sets, y)  # type: ignore[no-any-return]
+    def set_sizes(self, targets: Targets) -> SetSizes:
+        return SetSizes(int(self.k))
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(1), cls(2)]
 
 
 @dataclass(frozen=True)
@@ -139,6 +146,9 @@ class Median(_Ordered):
 
     def ranks(self, size: int) -> tuple[int, int]:
         return (size - 1) // 2, size // 2
+
+    def set_sizes(self, targets: Targets) -> SetSizes:
+        return SetSizes(odd=bool(targets.discrete))
 
 
 @likelihood(Min, Continuous)

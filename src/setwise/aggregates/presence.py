@@ -12,7 +12,8 @@ from torch import Tensor
 from torch.distributions import Categorical
 
 from setwise._math.automaton import forward
-from setwise.likelihood import Aggregate, by_size, likelihood, real_values
+from setwise.errors import SetError
+from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
 from setwise.sets import Sets
 
 __all__ = ["Presence"]
@@ -39,17 +40,23 @@ class Presence(Aggregate):
         n_classes = self.n_classes or max(int(z.max()) + 1, 2)
         return sets.max(torch.nn.functional.one_hot(z.long(), n_classes).double())
 
+    def outcome(self, targets: Targets, size: int | None) -> PerClass:
+        return PerClass("flag", self.n_classes)
+
+    def expected(self, members: Any, sets: Sets) -> Tensor:
+        absent = sets.sum(torch.log1p(-members.probs.clamp(max=1 - 1e-16)))
+        return -torch.expm1(absent)
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(n_classes=n_classes)]
+
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        if y is None:
-            raise ValueError(f"{self!r} needs a row of 0/1 for each set, got None")
-        given = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
-        if given.ndim != 2:
-            raise ValueError(f"{self!r} needs y of shape (n_sets, C), got {given.shape}")
-        array: NDArray[Any] = real_values(self, sets, given, columns=given.shape[1])
+        array = self.outcome(Targets(), None).check(self, sets, y)
         bad = ~np.isin(array, (0, 1)).all(1)
         if bad.any():
             at = int(bad.argmax())
-            raise ValueError(f"set {at} has y = {array[at].tolist()}: each entry must be 0 or 1")
+            raise SetError(at, f"has y = {array[at].tolist()}: each entry must be 0 or 1")
         present = array.sum(1)
         for wrong, why in (
             (present == 0, "every set holds at least one class"),
@@ -58,9 +65,7 @@ class Presence(Aggregate):
         ):
             if wrong.any():
                 at = int(wrong.argmax())
-                raise ValueError(
-                    f"set {at} ({sets.sizes[at]} members) has {present[at]:g} classes: {why}"
-                )
+                raise SetError(at, f"({sets.sizes[at]} members) has {present[at]:g} classes: {why}")
         return array
 
 

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import (
     Categorical,
@@ -45,7 +43,7 @@ from setwise.distributions import (
 )
 from setwise.distributions.special import log_sigmoid
 from setwise.distributions.tails import log_beta_tail
-from setwise.likelihood import Aggregate, label_values, likelihood
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
 from setwise.numerics import chunked, gather, log1mexp, log_ndtr, logaddexp, logcumsumexp, logsumexp
 from setwise.sets import Sets
 
@@ -87,13 +85,14 @@ class Rank(Aggregate):
         gap = (first - second).double()
         return torch.where(gap.abs() <= self.tie_margin, 0.5, (gap > 0).double())
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        """y as 0, 0.5 or 1 for each set."""
-        return label_values(self, sets, y, (0.0, 0.5, 1.0))
-
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
+    def outcome(self, targets: Targets, size: int | None) -> Label:
         """0 and 1, and 0.5 where targets can tie."""
-        return (0.0, 0.5, 1.0) if discrete or self.tie_margin > 0 else (0.0, 1.0)
+        ties = {0.5: "a tie"} if targets.discrete is not False or self.tie_margin > 0 else {}
+        return Label({0.0: "the second is larger", **ties, 1.0: "the first is larger"})
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(), cls(tie_margin=1.0)]
 
 
 # ---- closed forms

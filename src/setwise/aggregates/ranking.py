@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +15,7 @@ from setwise._math.pair_differences import equal_within
 from setwise.aggregates.rank import Rank
 from setwise.distributions import Continuous, double, map_parameters, parameters
 from setwise.distributions.special import log_sigmoid
-from setwise.likelihood import Aggregate, by_size, evaluate, likelihood
+from setwise.likelihood import Aggregate, Order, Targets, by_size, evaluate, likelihood
 from setwise.numerics import logcumsumexp
 from setwise.sets import Sets
 
@@ -49,13 +48,8 @@ class Ranking(Aggregate):
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> None:
         """None: the order of the members says it all."""
 
-    def check_y(self, sets: Sets, y: Any) -> None:
-        """None, or an error."""
-        if y is not None:
-            raise ValueError(
-                f"{self!r} takes y=None, got {type(y).__name__}: list the rows of each set in "
-                f"their order, best first"
-            )
+    def outcome(self, targets: Targets, size: int | None) -> Order:
+        return Order()
 
 
 def _plackett_luce(utility: Tensor) -> Tensor:

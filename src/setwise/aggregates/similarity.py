@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,13 +11,12 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise.likelihood import Aggregate, label_values, likelihood
-from setwise.numerics import log_others, logsumexp, others
+from setwise._math.class_posterior import LOGS, Arithmetic, class_posterior
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
+from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Similarity"]
-
-FEW = 64  # classes up to which products of matrices are the quicker way
 
 
 @dataclass(frozen=True)
@@ -39,37 +37,32 @@ class Similarity(Aggregate):
         first, second = sets.columns(z)
         return (first == second).double()
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        return label_values(self, sets, y, (0, 1))
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        return Label({0: "two classes", 1: "the same class"})
 
     def alike(
         self, sets: Sets, y: NDArray[Any]
     ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
         return sets.indices.reshape(-1, 2), y == 1
 
-    def class_posterior(self, logits: Tensor, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
-        """log p(y), and the probability of each member's class once y is known.
 
-        `logits` are the members' normalised ones; a learner that needs no second derivative saves
-        the time of automatic differentiation.
-        """
-        own = logits.reshape(len(sets), 2, -1)
-        same = (y == 1)[:, None, None]
-        if own.shape[-1] <= FEW:  # all terms are positive: nothing is lost by adding them up
-            probs = own.exp()
-            joint = probs * torch.where(same, probs, others(probs)).flip(1)
-            total = joint[:, :1].sum(-1, keepdim=True)
-            if bool((total > torch.finfo(total.dtype).tiny ** 0.9).all()):
-                return total[:, 0, 0].log(), (joint / total).flatten(0, 1)
-        joint = own + torch.where(same, own, log_others(own)).flip(1)
-        each = logsumexp(joint, -1, keepdim=True)
-        return each[:, 0, 0], (joint - each).exp().flatten(0, 1)
-
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        return (0, 1)
+def _joint(a: Arithmetic, own: Tensor, partner: Tensor, same: Tensor) -> Tensor:
+    """P(class, y) of a member: the partner is of the same class, or of another."""
+    return a.times(own, torch.where(same, partner, a.others(partner)))
 
 
-@likelihood(Similarity, Categorical)
+def _class_posterior(
+    aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    same = (y == 1)[:, None, None]
+
+    def joint(a: Arithmetic, own: Tensor) -> Tensor:
+        return _joint(a, own, own.flip(1), same)
+
+    return class_posterior(joint, distribution.logits, 2)
+
+
+@likelihood(Similarity, Categorical, class_posterior=_class_posterior)
 def _similarity(aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Sum over classes, O(C)."""
     pairs = sets.dense(distribution.logits)
@@ -78,6 +71,5 @@ def _similarity(aggregate: Similarity, distribution: Categorical, sets: Sets, y:
     parts = []
     for pair, label in zip(pairs.split(size), y.split(size), strict=True):
         first, second = pair.unbind(1)
-        other = torch.where(label[:, None] == 1, second, log_others(second))
-        parts.append(logsumexp(first + other, -1))
+        parts.append(logsumexp(_joint(LOGS, first, second, label[:, None] == 1), -1))
     return torch.cat(parts)

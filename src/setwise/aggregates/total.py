@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -28,7 +27,8 @@ from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
 from setwise._math.integer_sums import log_probability_of_class_sum
 from setwise.distributions import Continuous, double, family_of, log_density
-from setwise.likelihood import Aggregate, by_size, likelihood
+from setwise.errors import SetError
+from setwise.likelihood import Aggregate, Number, Targets, by_size, likelihood
 from setwise.sets import Sets
 
 __all__ = ["Mean", "Sum", "WeightedTotal", "as_count", "member_weights"]
@@ -82,11 +82,11 @@ class Sum(WeightedTotal):
     def divisor(self, sets: Sets) -> None:
         """No division."""
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        """0, …, size · (n_classes − 1) for classes."""
-        if n_classes is None:
-            return super().outcomes(size, n_classes, discrete)
-        return range(size * (n_classes - 1) + 1)
+    def outcome(self, targets: Targets, size: int | None) -> Number:
+        """A number; 0, …, size · (n_classes − 1) for classes."""
+        if targets.n_classes is None or size is None:
+            return Number()
+        return Number(range(size * (targets.n_classes - 1) + 1))
 
 
 @dataclass(frozen=True)
@@ -108,11 +108,11 @@ class Mean(WeightedTotal):
             return sets.sizes.astype(np.float64)
         return _weight_sums(sets, lambda w: w, self)
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        """0, 1/size, …, n_classes − 1 for classes."""
-        if n_classes is None:
-            return super().outcomes(size, n_classes, discrete)
-        return [v / size for v in range(size * (n_classes - 1) + 1)]
+    def outcome(self, targets: Targets, size: int | None) -> Number:
+        """A number; 0, 1/size, …, n_classes − 1 for classes."""
+        if targets.n_classes is None or size is None:
+            return Number()
+        return Number([v / size for v in range(size * (targets.n_classes - 1) + 1)])
 
 
 def _weight_sums(sets: Sets, of: Any, aggregate: Aggregate) -> NDArray[np.float64]:
@@ -121,9 +121,10 @@ def _weight_sums(sets: Sets, of: Any, aggregate: Aggregate) -> NDArray[np.float6
     sums: NDArray[np.float64] = np.add.reduceat(of(sets.weights), sets.offsets[:-1])
     if (sums == 0).any():
         at = int((sums == 0).argmax())
-        raise ValueError(
-            f"the weights of set {at} add up to 0, so {aggregate!r} of it is not defined: change "
-            f"the weights or drop the set"
+        raise SetError(
+            at,
+            f"has weights that add up to 0, so {aggregate!r} of it is not defined: change the "
+            f"weights or drop the set",
         )
     return sums
 
@@ -153,11 +154,11 @@ def as_count(aggregate: WeightedTotal, sets: Sets, y: Tensor) -> tuple[Tensor, T
         equal = weights == (1 if isinstance(aggregate, Sum) else first)
         if not equal.all():
             at = int((~equal).argmax())
-            raise ValueError(
-                f"{aggregate!r} of counts or classes needs "
-                + ("weights of 1" if isinstance(aggregate, Sum) else "equal weights within a set")
-                + f", but set {sets.set_ids[at]} has a member with weight {weights[at]:g}; drop "
-                f"the weights, or use a continuous family"
+            needed = "weights of 1" if isinstance(aggregate, Sum) else "equal weights within a set"
+            raise SetError(
+                sets.set_ids[at],
+                f"has a member with weight {weights[at]:g}: {aggregate!r} of counts or classes "
+                f"needs {needed}; drop the weights, or use a continuous family",
             )
     v = y.double() if isinstance(aggregate, Sum) else y.double() * sets.tensor("sizes", y)
     whole = v.round()

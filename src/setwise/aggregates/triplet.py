@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,17 +11,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise.aggregates.similarity import FEW
-from setwise.likelihood import Aggregate, label_values, likelihood
-from setwise.numerics import (
-    chunked,
-    log_others,
-    logaddexp,
-    logcumsumexp,
-    logsumexp,
-    others,
-    segment_logsumexp,
-)
+from setwise._math.class_posterior import LOGS, Arithmetic, class_posterior
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
+from setwise.numerics import chunked, logaddexp, logcumsumexp, logsumexp, segment_logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Triplet"]
@@ -68,8 +59,15 @@ class Triplet(Aggregate):
         closer = (near < far).astype(float)
         return closer - (near > far) if self.three_way else closer
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        return label_values(self, sets, y, self.outcomes(3, None, True))
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        if self.three_way:
+            return Label({-1: "closer to the third", 0: "equally far", 1: "closer to the second"})
+        return Label({0: "not closer to the second", 1: "closer to the second"})
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        distance = np.random.default_rng(7).integers(0, 4, (n_classes, n_classes)).astype(float)
+        return [cls(d, three) for d in (None, distance) for three in (False, True)]
 
     def alike(
         self, sets: Sets, y: NDArray[Any]
@@ -82,40 +80,38 @@ class Triplet(Aggregate):
         pairs = np.concatenate([members[:, :2], members[told][:, [0, 2]]])
         return pairs, np.concatenate([y == 1, y[told] == -1])
 
-    def class_posterior(
-        self, logits: Tensor, sets: Sets, y: Tensor
-    ) -> tuple[Tensor, Tensor] | None:
-        """log p(y), and the probability of each member's class once y is known.
 
-        With two outcomes and the default distance; None otherwise.
-        """
-        if self.distance is not None or self.three_way:
-            return None
-        own = logits.reshape(len(sets), 3, -1)
-        if (found := _by_products(own.exp(), (y == 1)[:, None])) is not None:
-            return found
-        (p, q, r), (not_p, not_q, not_r) = own.unbind(1), log_others(own).unbind(1)
-        pair = p + q
-        total = logsumexp(pair, -1, keepdim=True)  # z₁ = z₂
-        closer = y[:, None] == 1
-        first = pair + not_r
-        apart = logsumexp(p + not_q, -1, keepdim=True)  # z₁ ≠ z₂
-        joint = torch.stack(
-            [
-                torch.where(closer, first, p + logaddexp(not_q, q + r)),
-                torch.where(closer, first, q + logaddexp(not_p, p + r)),
-                r + torch.where(closer, log_others(pair - total) + total, logaddexp(apart, pair)),
-            ],
-            1,
-        )
-        each = logsumexp(joint[:, 0], -1)
-        return each, (joint - each[:, None, None]).exp().flatten(0, 1)
+def _joint(
+    a: Arithmetic, p: Tensor, q: Tensor, not_q: Tensor, r: Tensor, not_r: Tensor, closer: Tensor
+) -> Tensor:
+    """P(class, y) of the first member, for two outcomes and the default distance [i ≠ j].
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        return (-1, 0, 1) if self.three_way else (0, 1)
+    Closer means z₂ = z₁ ≠ z₃. As that is symmetric in z₁ and z₂, p and q may change places.
+    """
+    rest = a.plus(not_q, a.times(q, r))
+    return a.times(p, torch.where(closer, a.times(q, not_r), rest))
 
 
-@likelihood(Triplet, Categorical)
+def _class_posterior(
+    aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tensor
+) -> tuple[Tensor, Tensor] | None:
+    """With two outcomes and the default distance; None otherwise."""
+    if aggregate.distance is not None or aggregate.three_way:
+        return None
+    closer = (y == 1)[:, None]
+
+    def joint(a: Arithmetic, own: Tensor) -> Tensor:
+        (p, q, r), (not_p, not_q, not_r) = own.unbind(1), a.others(own).unbind(1)
+        pair, apart = a.times(p, q), a.total(a.times(p, not_q))
+        first = _joint(a, p, q, not_q, r, not_r, closer)
+        second = _joint(a, q, p, not_p, r, not_r, closer)
+        third = a.times(r, torch.where(closer, a.rest(pair), a.plus(apart, pair)))
+        return torch.stack([first, second, third], 1)
+
+    return class_posterior(joint, distribution.logits, 3)
+
+
+@likelihood(Triplet, Categorical, class_posterior=_class_posterior)
 def _triplet(aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Sum over classes, O(C); over pairs of classes sorted by distance, O(C²), for a matrix."""
     p, q, r = sets.columns(distribution.logits)
@@ -135,40 +131,15 @@ def _triplet(aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tenso
     return chunked(by_distance, p, q, r, y, cost=8 * n * n)
 
 
-def _by_products(probs: Tensor, closer: Tensor) -> tuple[Tensor, Tensor] | None:
-    """The same without logarithms, for a few classes; None where an outcome is all but impossible.
-
-    All terms are positive, so that nothing is lost by adding them up.
-    """
-    if probs.shape[-1] > FEW:
-        return None
-    (p, q, r), (not_p, not_q, not_r) = probs.unbind(1), others(probs).unbind(1)
-    pair = p * q
-    first = pair * not_r
-    apart = (p * not_q).sum(-1, keepdim=True)
-    joint = torch.stack(
-        [
-            torch.where(closer, first, p * (not_q + q * r)),
-            torch.where(closer, first, q * (not_p + p * r)),
-            r * torch.where(closer, others(pair), apart + pair),
-        ],
-        1,
-    )
-    total = joint[:, :1].sum(-1, keepdim=True)
-    if not bool((total > torch.finfo(total.dtype).tiny ** 0.9).all()):
-        return None
-    return total[:, 0, 0].log(), (joint / total).flatten(0, 1)
-
-
 def _same_class(p: Tensor, q: Tensor, r: Tensor, y: Tensor, three_way: bool) -> Tensor:
     """The default distance [i ≠ j]: closer means z₂ = z₁ ≠ z₃."""
-    not_q, not_r = log_others(q), log_others(r)
+    not_q, not_r = LOGS.others(q), LOGS.others(r)
+    joint = _joint(LOGS, p, q, not_q, r, not_r, y == 1)
     if three_way:
         equal = logaddexp(q + r, not_q + not_r)
         rest = torch.where(y == 0, equal, not_q + r)
-    else:
-        rest = logaddexp(not_q, q + r)
-    return logsumexp(p + torch.where(y == 1, q + not_r, rest), -1)
+        joint = torch.where(y == 1, joint, p + rest)
+    return logsumexp(joint, -1)
 
 
 class _DistanceOrder:

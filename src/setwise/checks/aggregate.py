@@ -5,25 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution
 
 from setwise.checks.examples import context, default_families, example_raw, require, simulate
-from setwise.distributions import Categorical, Discrete, Family, log_density
-from setwise.likelihood import Aggregate, find_rule, log_likelihood
-from setwise.observations import Observations
+from setwise.checks.sample import FEW, Sample
+from setwise.distributions import Categorical, Family, log_density
+from setwise.likelihood import Aggregate, SetSizes, Targets, find_rule, log_likelihood
 from setwise.sets import Sets
 
 __all__ = ["check_aggregate"]
 
 Floats = NDArray[np.float64]
-FEW = 40  # sets on which derivatives and the like are checked
 SCORES = 500  # sets over which derivatives are averaged
 NODES, WEIGHTS = np.polynomial.legendre.leggauss(16)
 
@@ -39,9 +36,9 @@ def check_aggregate(
 ) -> None:
     """Checks an aggregate and its likelihood rules; raises AssertionError where one is wrong.
 
-    For each family (None: all that have a rule) and each set size (None: its own, or 1, 2 and 3; a
-    size that the aggregate refuses with a ValueError is left out) `n_samples` observations are
-    simulated with `observe`, and
+    For each family (None: all that have a rule) and each set size (None: 1, 2 and 3, or the
+    smallest that it takes; one that is refused with a ValueError is left out) `n_samples`
+    observations are simulated with `observe`, and
 
     * the likelihood of each is possible, and agrees with how often it was observed; for continuous
       y, the density integrated between deciles does; probabilities add up to one; for several
@@ -49,6 +46,7 @@ def check_aggregate(
     * for classes and an aggregate without chance, probabilities are those of full enumeration;
     * derivatives are finite and agree with differences; single precision agrees with double
       (rules that are registered with `exact=False` are only asked for roughly the same);
+    * a `class_posterior` in closed form is the gradient of its rule;
     * what the class says of itself holds: `symmetric`, `identity_at_one`, `linear`;
     * ragged sets give what each set gives alone; a y of wrong length, NaN or text is refused.
 
@@ -59,13 +57,12 @@ def check_aggregate(
     listed = default_families(aggregate, families, n_classes)
     name = type(aggregate).__name__
     require(listed, f"{name} has no likelihood rule: register one with @setwise.likelihood")
-    wanted = sizes or ((aggregate.size,) if aggregate.size is not None else (1, 2, 3))
     refused = {}
     for family in listed:
         taken = []
-        for size in wanted:
+        for size in sizes or _small(aggregate.set_sizes(Targets.of(family))):
             try:
-                sample = _Sample.draw(aggregate, family, size, n_samples, seed)
+                sample = Sample.draw(aggregate, family, size, n_samples, seed)
             except (TypeError, ValueError) as error:  # some need larger sets, or odd ones
                 refused[type(family).__name__] = f"sets of {size}: {error}"
                 continue
@@ -80,72 +77,16 @@ def check_aggregate(
     most = 0 if families is not None else len(listed) - 1
     said = "; ".join(f"{who}, {why}" for who, why in refused.items())
     require(len(refused) <= most, f"{aggregate!r} takes no targets of {said}")
-    _check_set_size(aggregate)
 
 
-@dataclass
-class _Sample:
-    """Simulated observations of sets of `size` members, which are rows 0, …, size − 1."""
-
-    aggregate: Aggregate
-    family: Family
-    size: int
-    seed: int
-    raw: Tensor
-    shared: Tensor
-    z: Tensor  # (n, size)
-    observed: Observations
-    members: NDArray[np.int64]  # (n, size): which row stands where
-    log_p: Tensor  # of the first few
-
-    @classmethod
-    def draw(cls, aggregate: Aggregate, family: Family, size: int, n: int, seed: int) -> _Sample:
-        raw, shared = example_raw(family, size, seed)
-        d = family(raw, shared)
-        z = simulate(family, d, n, seed)
-        table = Sets(np.arange(n * size).reshape(n, size))
-        observed = aggregate.observe(z.reshape(-1), table, seed=seed)
-        members = (observed.sets.indices % size).reshape(n, size)
-        y = None if observed.y is None else observed.y[:FEW]
-        log_p = log_likelihood(aggregate, d, members[:FEW], y)
-        return cls(aggregate, family, size, seed, raw, shared, z, observed, members, log_p)
-
-    @property
-    def n(self) -> int:
-        return len(self.members)
-
-    @property
-    def exact(self) -> bool:
-        return find_rule(type(self.aggregate), self.family.distribution).exact
-
-    @property
-    def distribution(self) -> Distribution:
-        return self.family(self.raw, self.shared)
-
-    def few(self) -> tuple[NDArray[np.int64], Any]:
-        y = self.observed.y
-        return self.members[:FEW], None if y is None else y[:FEW]
-
-    def log_likelihood(self, which: Any) -> Tensor:
-        """log p of the observations of these numbers."""
-        y = None if self.observed.y is None else self.observed.y[which]
-        return log_likelihood(self.aggregate, self.distribution, self.members[which], y)
-
-    def outcomes(self) -> Floats:
-        """What was observed, one line per set."""
-        y = self.observed.y
-        parts = [self.members] if y is None else [self.members, y.reshape(self.n, -1)]
-        return np.concatenate(parts, axis=1).astype(np.float64)
-
-
-def _check_values(s: _Sample) -> None:
+def _check_values(s: Sample) -> None:
     shape = tuple(s.log_p.shape)
     require(shape == (min(s.n, FEW),), f"the rule gave shape {shape} for {min(s.n, FEW)} sets")
     require(s.log_p.dtype == torch.float64, f"float64 parameters gave {s.log_p.dtype}")
     _check_possible(s, np.arange(len(s.log_p)), s.log_p)
 
 
-def _check_possible(s: _Sample, which: NDArray[np.int64], log_p: Tensor) -> None:
+def _check_possible(s: Sample, which: NDArray[np.int64], log_p: Tensor) -> None:
     bad = ~log_p.isfinite()
     if bad.any():
         at = int(which[int(bad.nonzero()[0, 0])])
@@ -159,7 +100,7 @@ def _check_possible(s: _Sample, which: NDArray[np.int64], log_p: Tensor) -> None
 # ---- probabilities
 
 
-def _check_frequencies(s: _Sample) -> None:
+def _check_frequencies(s: Sample) -> None:
     found, first, count = np.unique(s.outcomes(), axis=0, return_index=True, return_counts=True)
     if len(found) <= s.n / 2:
         log_p = s.log_likelihood(first)
@@ -171,12 +112,12 @@ def _check_frequencies(s: _Sample) -> None:
         _check_score(s)
 
 
-def _slack(s: _Sample) -> float:
+def _slack(s: Sample) -> float:
     """How far a probability may be off; Monte Carlo rules say that they are not exact."""
     return 1e-6 if s.exact else 0.05
 
 
-def _check_discrete(s: _Sample, p: Floats, count: NDArray[np.int64], first: Any) -> None:
+def _check_discrete(s: Sample, p: Floats, count: NDArray[np.int64], first: Any) -> None:
     share = count / s.n
     off = np.abs(share - p) - (5 * np.sqrt(p * np.abs(1 - p) / s.n) + 3 / s.n + _slack(s) * p)
     if off.max() > 0:
@@ -193,11 +134,8 @@ def _check_discrete(s: _Sample, p: Floats, count: NDArray[np.int64], first: Any)
         f"the probabilities of {len(p)} outcomes add up to {p.sum():.8g}, not to one",
     )
     n_classes = len(s.family.outputs) if isinstance(s.family, Categorical) else None
-    try:
-        listed = s.aggregate.outcomes(s.size, n_classes, issubclass(s.family.kind, Discrete))
-    except TypeError:
-        listed = ()
-    if len(listed):
+    listed = s.aggregate.outcome(Targets.of(s.distribution), s.size).values
+    if listed is not None:
         total = _at(s, np.array(listed, dtype=np.float64)).exp().sum()
         require(
             abs(float(total) - 1) < _slack(s) + 1e-6,
@@ -207,12 +145,12 @@ def _check_discrete(s: _Sample, p: Floats, count: NDArray[np.int64], first: Any)
         _check_enumeration(s, n_classes)
 
 
-def _at(s: _Sample, y: Any) -> Tensor:
+def _at(s: Sample, y: Any) -> Tensor:
     """log p of these y for the same set."""
     return log_likelihood(s.aggregate, s.distribution, np.tile(s.members[:1], (len(y), 1)), y)
 
 
-def _check_enumeration(s: _Sample, n_classes: int) -> None:
+def _check_enumeration(s: Sample, n_classes: int) -> None:
     """All tuples of classes, where the observation does not depend on chance."""
     z = np.array(list(itertools.product(range(n_classes), repeat=s.size)))
     table = Sets(np.arange(z.size).reshape(z.shape))
@@ -232,7 +170,7 @@ def _check_enumeration(s: _Sample, n_classes: int) -> None:
     )
 
 
-def _check_density(s: _Sample, y: Floats) -> None:
+def _check_density(s: Sample, y: Floats) -> None:
     """The integral of the density between deciles, and the share of observations there."""
     edges = np.unique(np.quantile(y, np.linspace(0.05, 0.95, 10)))
     middle, half = (edges[1:] + edges[:-1]) / 2, np.diff(edges) / 2
@@ -249,7 +187,7 @@ def _check_density(s: _Sample, y: Floats) -> None:
     )
 
 
-def _check_score(s: _Sample) -> None:
+def _check_score(s: Sample) -> None:
     """Where p is the density of what is observed, ∂ log p/∂θ is zero on average."""
     n = min(s.n, SCORES)
     raw = s.raw.repeat(n, 1).requires_grad_()  # every set has its own rows
@@ -273,7 +211,7 @@ def _check_score(s: _Sample) -> None:
 # ---- numbers
 
 
-def _check_derivatives(s: _Sample) -> None:
+def _check_derivatives(s: Sample) -> None:
     members, y = s.few()
     leaves = [s.raw.clone().requires_grad_(), s.shared.clone().requires_grad_()]
 
@@ -299,7 +237,7 @@ def _check_derivatives(s: _Sample) -> None:
     )
 
 
-def _check_single_precision(s: _Sample) -> None:
+def _check_single_precision(s: Sample) -> None:
     members, y = s.few()
     found = log_likelihood(s.aggregate, s.family(s.raw.float(), s.shared.float()), members, y)
     require(found.dtype == torch.float32, f"float32 parameters gave {found.dtype}")
@@ -309,10 +247,35 @@ def _check_single_precision(s: _Sample) -> None:
     require(off < least, f"float32 is off by a relative {float(off):.2g}")
 
 
+def _check_class_posterior(s: Sample) -> None:
+    """P(class | y) − P(class) is the rule's own gradient, at ordinary and at extreme logits."""
+    rule = find_rule(type(s.aggregate), s.family.distribution)
+    if rule.class_posterior is None:
+        return
+    members, y = s.few()
+    sets, label = Sets(members).flat, torch.as_tensor(y)
+    for factor, dtype in itertools.product((1.0, 40.0), (torch.float64, torch.float32)):
+        leaf = (factor * s.raw[torch.from_numpy(members.ravel())]).to(dtype).requires_grad_()
+        each = log_likelihood(s.aggregate, s.family(leaf), sets, y)
+        (slope,) = torch.autograd.grad(each.sum(), leaf)
+        before: Any = s.family(leaf.detach())
+        found = rule.class_posterior(s.aggregate, before, sets, label)
+        if found is None:
+            continue
+        pairs = (found[0], each.detach()), (found[1], before.probs + slope)
+        off = max(float(((a - b) / (1 + b.abs())).abs().max()) for a, b in pairs)
+        least = 1e-7 if dtype == torch.float64 else 1e-3
+        require(
+            off < least,
+            f"`class_posterior` is off the rule's own gradient by {off:.2g} ({dtype}, logits times "
+            f"{factor:g})",
+        )
+
+
 # ---- claims and refusals
 
 
-def _check_claims(s: _Sample) -> None:
+def _check_claims(s: Sample) -> None:
     members, y = s.few()
     if s.aggregate.symmetric:
         turned = log_likelihood(s.aggregate, s.distribution, members[:, ::-1].copy(), y)
@@ -329,7 +292,7 @@ def _check_claims(s: _Sample) -> None:
         require(off < 1e-9, f"`linear` gives Σ a·z that is off the observed y by {off:.3g}")
 
 
-def _check_refusals(s: _Sample) -> None:
+def _check_refusals(s: Sample) -> None:
     members, y = s.few()
     sets = Sets(members)
     again = s.aggregate.check(sets, y)
@@ -375,15 +338,9 @@ def _check_ragged(aggregate: Aggregate, family: Family, sizes: list[int], seed: 
         )
 
 
-def _check_set_size(aggregate: Aggregate) -> None:
-    if aggregate.size is None:
-        return
-    sets = Sets([list(range(aggregate.size + 1))])
-    try:
-        aggregate.check(sets, np.zeros(1))
-    except (TypeError, ValueError):
-        return
-    raise AssertionError(f"{aggregate!r} has `size` {aggregate.size} but accepts larger sets")
+def _small(sizes: SetSizes) -> list[int]:
+    """The sizes of set up to 3 that an aggregate takes, or else the smallest two."""
+    return [k for k in range(sizes.least, max(4, sizes.least + 2)) if sizes.takes(k)]
 
 
 CHECKS = (
@@ -391,6 +348,7 @@ CHECKS = (
     _check_frequencies,
     _check_derivatives,
     _check_single_precision,
+    _check_class_posterior,
     _check_claims,
     _check_refusals,
 )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -34,42 +34,6 @@ def context(where: str) -> Iterator[None]:
         raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
 
 
-def _spread(z: Tensor) -> Tensor:
-    return z.max() - z.min()
-
-
-def _triplets(c: int) -> list[Aggregate]:
-    distance = np.random.default_rng(7).integers(0, 4, (c, c)).astype(float)
-    return [A.Triplet(d, three) for d in (None, distance) for three in (False, True)]
-
-
-def _coarse(c: int) -> list[Aggregate]:
-    complementary = [tuple(k for k in range(c) if k != i) for i in range(c)]
-    return [A.Coarse([(0,), tuple(range(1, c))]), A.Coarse(complementary)]
-
-
-def _folds(c: int) -> list[Aggregate]:
-    step = np.random.default_rng(7).integers(0, 3, (3, c))
-    return [A.Fold(step, [0, 1, 1]), A.Fold(step, [0, 1, 2], start=1)]
-
-
-# What an aggregate is made of, where the constructor needs it or several kinds are of interest.
-_MAKE: dict[str, Callable[[int], list[Aggregate]]] = {
-    "Rank": lambda c: [A.Rank(), A.Rank(tie_margin=1.0)],
-    "Interval": lambda c: [A.Interval(edges=(-1.0, 0.5, 1.0, 2.5))],
-    "OrderStatistic": lambda c: [A.OrderStatistic(1), A.OrderStatistic(2)],
-    "Triplet": _triplets,
-    "AnyPositive": lambda c: [A.AnyPositive(), A.AnyPositive(positive=0)],
-    "Counts": lambda c: [A.Counts(n_classes=c)],
-    "Proportions": lambda c: [A.Proportions(n_classes=c)],
-    "Presence": lambda c: [A.Presence(n_classes=c)],
-    "Coarse": _coarse,
-    "Fold": _folds,
-    "Custom": lambda c: [A.Custom(_spread, samples=256, bandwidth=0.3)],
-    "Noisy": lambda c: [],  # pairs with every other aggregate: see noisy_examples
-}
-
-
 def examples(cls: type[Aggregate], n_classes: int = 4) -> list[Aggregate]:
     """Aggregates of this class, for targets of so many classes where they are classes.
 
@@ -77,13 +41,11 @@ def examples(cls: type[Aggregate], n_classes: int = 4) -> list[Aggregate]:
     >>> examples(Rank)
     [Rank(tie_margin=0.0), Rank(tie_margin=1.0)]
     """
-    if cls.__name__ in _MAKE:
-        return _MAKE[cls.__name__](n_classes)
     try:
-        return [cls()]
+        return cls.examples(n_classes)
     except TypeError as error:
         raise AssertionError(
-            f"{cls.__name__}() needs arguments: say in checks/examples.py what it is made of"
+            f"{cls.__name__}() needs arguments: say in its class method `examples` which to try"
         ) from error
 
 
@@ -93,7 +55,7 @@ def noisy_examples(family: str, n_classes: int = 4) -> list[Aggregate]:
     sums: list[Aggregate] = [A.Sum(), A.Mean(), A.Direct()]
     if family == "categorical":
         flips = [A.Similarity(), A.AnyPositive(), A.Triplet(three_way=True), A.Direct(), A.Rank()]
-        flips += [*_folds(n_classes), *_coarse(n_classes)]
+        flips += [*A.Fold.examples(n_classes), *A.Coarse.examples(n_classes)]
         sums = [A.Sum(), A.Mean(), A.Counts(n_classes=n_classes)]
         sums += [A.Proportions(n_classes=n_classes)]
     elif issubclass(families()[family].kind, Discrete):
@@ -138,10 +100,8 @@ def default_families(
                 out.append(cls())
             except TypeError:
                 continue
-    chain = [aggregate]
-    while isinstance(chain[-1], A.Noisy):
-        chain.append(chain[-1].aggregate)
-    return [family for family in out if all(has_rule(type(a), family) for a in chain)]
+    both = (type(aggregate), type(aggregate.bare))
+    return [family for family in out if all(has_rule(cls, family) for cls in both)]
 
 
 def example_raw(family: Family, n: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -26,7 +26,6 @@ from setwise.checks.examples import (
 )
 from setwise.distributions import Categorical, Family, parameters
 from setwise.estimators import AggregateClassifier, AggregateRegressor
-from setwise.identifiability import identify
 from setwise.io import load
 from setwise.learners import Learner, resolve
 from setwise.likelihood import Aggregate, aggregates, find_rule
@@ -119,10 +118,10 @@ class _Problem:
             )
         return AggregateRegressor(self.family, clone(learner), **settings)
 
-    def intercept_score(self) -> float:
+    def intercept_score(self, est: Any) -> float:
         """The likelihood under the best constant prediction."""
         objective = Objective(self.family, [self.observed], len(self.X))
-        raw, shared = objective.start(identify(self.family, [self.observed]).scale)
+        raw, shared = est.intercept_
         return objective.score(raw.expand(len(self.X), -1), shared)
 
 
@@ -176,7 +175,7 @@ def _check_fit(learner: Learner, problem: _Problem) -> Any:
         raise _Refusal(str(error)) from error
     require(np.array_equal(kept, X), "fit changed X")
     require(repr(est.learner.get_params()) == before, "fit changed the learner's parameters")
-    score, least = est.score(X, observed), problem.intercept_score()
+    score, least = est.score(X, observed), problem.intercept_score(est)
     exact = find_rule(type(observed.aggregate), problem.family.distribution).exact
     require(
         score >= least - (1e-3 if exact else 0.05) * (1 + abs(least)),

@@ -11,17 +11,19 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from setwise.cli.common import Failure, Mistake
+from setwise.cli.common import Failure, Mistake, plug_in
 
 __all__ = ["COMMANDS", "app"]
 
 # Command `x` is the function `x` of the module `setwise.cli.x`, which --help need not import.
-COMMANDS = ("demo", "fit", "predict", "evaluate", "kinds", "reproduce", "report")
+COMMANDS = ("demo", "fit", "predict", "evaluate", "kinds")
 
 
 def _summary(name: str) -> str:
     """The first line of a command's docstring, read from its source."""
-    tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text(encoding="utf-8"))
+    folder = Path(__file__).parent
+    source = folder / name / "__init__.py" if (folder / name).is_dir() else folder / f"{name}.py"
+    tree = ast.parse(source.read_text(encoding="utf-8"))
     for node in tree.body:
         if isinstance(node, ast.FunctionDef) and node.name == name:
             return (ast.get_docstring(node) or "").split("\n")[0]
@@ -73,5 +75,14 @@ def _main(
     show: Annotated[
         bool, typer.Option("--version", callback=_version, is_eager=True, help="Show the version.")
     ] = False,
+    plugin: Annotated[
+        list[str] | None,
+        typer.Option(
+            envvar="SETWISE_PLUGIN",
+            help="A Python file or module with aggregates, families or learners of your own.",
+        ),
+    ] = None,
 ) -> None:
     """Learn to predict individuals from labels given to sets of them."""
+    for name in plugin or ():
+        plug_in(name)

@@ -1,4 +1,4 @@
-"""What several commands share: errors, tables, and the choice among known names."""
+"""What several commands share: errors, tables of facts, and writing beside a path."""
 
 from __future__ import annotations
 
@@ -6,8 +6,11 @@ import json
 import os
 import secrets
 import shutil
+import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +18,10 @@ import typer
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
 __all__ = [
-    "Failure", "Mistake", "beside", "choose", "facts_table", "note", "number", "print_json",
-    "split", "table",
+    "Failure", "Mistake", "beside", "facts_table", "note", "number", "plug_in",
+    "print_json", "split",
 ]  # fmt: skip
 
 
@@ -33,18 +35,6 @@ class Failure(Exception):
     """What went wrong although all was right: one line, exit code 1."""
 
     code = 1
-
-
-def table(title: str, columns: tuple[str, ...], units: tuple[str, ...]) -> Table:
-    """A table without lines; columns with a unit are set to the right."""
-    from rich import box
-    from rich.table import Table
-
-    shown = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
-    for column, unit in zip(columns, units, strict=True):
-        header = f"{column}\n[dim not bold]{unit}[/]"
-        shown.add_column(header, justify="right" if unit else "left")
-    return shown
 
 
 def facts_table(console: Console, facts: Iterable[tuple[str, str, str]]) -> None:
@@ -68,6 +58,22 @@ def note(console: Console, text: str) -> None:
     console.print(f"[yellow]Note:[/] {escape(text)}")
 
 
+def plug_in(name: str) -> None:
+    """Imports a Python file or a module: what it defines is known from then on."""
+    path = Path(name)
+    try:
+        if path.suffix != ".py":
+            import_module(name)
+            return
+        spec = spec_from_file_location(f"setwise_plugin_{path.stem}", path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = sys.modules[spec.name] = module_from_spec(spec)
+        spec.loader.exec_module(module)
+    except Exception as error:  # the file is the user's
+        raise Mistake(f"--plugin {name}: {type(error).__name__}: {error}") from None
+
+
 def number(x: float) -> str:
     """A number as one reads it.
 
@@ -82,15 +88,6 @@ def number(x: float) -> str:
 def split(text: str) -> list[str]:
     """The parts of a,b,c."""
     return [part.strip() for part in text.split(",") if part.strip()]
-
-
-def choose(what: str, given: list[str], known: Iterable[str]) -> list[str]:
-    """What was asked for, all where nothing was; an error that lists what there is."""
-    known = list(known)
-    for name in given:
-        if name not in known:
-            raise typer.BadParameter(f"unknown {what} {name!r}; known are {', '.join(known)}")
-    return given or known
 
 
 def print_json(value: Any) -> None:

@@ -16,7 +16,6 @@ from setwise.cli.membership import Labels, prepare
 from setwise.cli.membership import observe as read_sets
 from setwise.cli.predict import load
 from setwise.cli.tables import Table, read
-from setwise.distributions.quantiles import interval
 
 __all__ = ["Command", "evaluate"]
 
@@ -131,7 +130,7 @@ def _by_truth(est: Any, X: Any, table: Table, column: str) -> dict[str, Any]:
     if np.ptp(z) > 0:
         out["r2"] = 1 - out["mse"] / float(np.var(z))
         out["concordance"] = sw.metrics.concordance(z, guess)
-    low, high = interval(est.predict_dist(X), 0.9)
+    low, high = sw.distributions.interval(est.predict_dist(X), 0.9)
     out["coverage_90"] = float(np.mean((z >= low) & (z <= high)))
     return out
 

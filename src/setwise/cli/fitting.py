@@ -166,14 +166,12 @@ class Fitting:
 
 def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
     """Classes, where the observations are about classes."""
-    import setwise as sw
     from setwise.distributions import Categorical, Normal
-    from setwise.likelihood import find_rule
+    from setwise.likelihood import PerClass, Targets, find_rule
 
     def known(made: Any, cls: Any) -> bool:
-        inner = made.aggregate if isinstance(made, sw.Noisy) else made
         try:
-            find_rule(type(inner), cls.distribution)
+            find_rule(type(made.bare), cls.distribution)
         except TypeError:
             return False
         return True
@@ -192,12 +190,10 @@ def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
     if not about:
         return Labels(None)
     for s, made in about:
-        inner = made.aggregate if isinstance(made, sw.Noisy) else made
-        if isinstance(inner, sw.Counts | sw.Proportions | sw.Presence) and len(s.y) > 1:
+        if isinstance(made.outcome(Targets(), None), PerClass) and len(s.y) > 1:
             return Labels(list(s.y))
     for _, made in about:
-        inner = made.aggregate if isinstance(made, sw.Noisy) else made
-        if isinstance(inner, sw.AnyPositive | sw.Counts | sw.Proportions):
-            return Labels(["0", "1"])
+        if made.bare.classes_if_unsaid is not None:
+            return Labels([str(c) for c in range(made.bare.classes_if_unsaid)])
     kind = type(about[0][1]).__name__
     raise Mistake(f"{kind} is about classes: say how many with --classes 3, or --classes a,b,c")

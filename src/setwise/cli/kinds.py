@@ -51,18 +51,38 @@ def _kinds(part: str) -> list[dict[str, Any]]:
             )
         if pairs:
             summary = (cls.__doc__ or "").strip().split("\n")[0]
-            out.append({"aggregate": cls.__name__, "what": summary, "families": pairs})
+            y, members = _declared(cls)
+            out.append(
+                {
+                    "aggregate": cls.__name__,
+                    "what": summary,
+                    "y": y,
+                    "members": members,
+                    "families": pairs,
+                }
+            )
     return out
+
+
+def _declared(cls: Any) -> tuple[str, str]:
+    """What y is and how many members a set may have, in words."""
+    from setwise.checks.examples import examples
+    from setwise.likelihood import Targets
+
+    try:
+        made, prefix = [cls()], ""
+    except TypeError:  # it depends on what it is made of
+        made, prefix = examples(cls, 3), "for example "
+    if not made:
+        return "as without noise", "as many members as without noise"
+    return prefix + made[0].outcome(Targets(), None).words, str(made[0].set_sizes(Targets()))
 
 
 def _identifies(cls: Any, family: str) -> str | None:
     """How far labels of this kind tell the targets, given enough sets; None where it depends."""
-    import setwise as sw
     from setwise.checks.examples import examples
     from setwise.distributions import families, resolve
 
-    if cls is sw.Noisy:
-        return None
     kind: Any = families()[family]
     numbers = (2, 3) if family == "categorical" else (0,)
     levels = []
@@ -99,6 +119,7 @@ def _level(family: Any, aggregate: Any) -> str:
 
 def _show(found: list[dict[str, Any]], overview: bool) -> None:
     from rich.console import Console
+    from rich.markup import escape
 
     console = Console(highlight=False)
     if overview:
@@ -106,6 +127,7 @@ def _show(found: list[dict[str, Any]], overview: bool) -> None:
     for kind in found:
         console.print(f"[bold]{kind['aggregate']}[/]")
         _indented(console, kind["what"])
+        _indented(console, f"[dim]y: {escape(kind['y'])}; sets of {kind['members']}[/]")
         ways: dict[tuple[str, bool, str | None], list[str]] = {}
         for pair in kind["families"]:
             way = (pair["how"], pair["exact"], pair["tells"])

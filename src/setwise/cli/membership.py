@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +14,10 @@ from setwise.cli.common import Mistake
 from setwise.cli.config import SetsSpec
 from setwise.cli.names import aggregate, parse
 from setwise.cli.tables import Table, read
+from setwise.errors import SetError
+
+if TYPE_CHECKING:
+    from setwise.likelihood import Aggregate
 
 __all__ = ["Block", "Labels", "members_file", "observe", "prepare"]
 
@@ -33,16 +36,14 @@ class Block:
 
     def explain(self, error: Exception) -> Mistake:
         """An error of the library about a set, with the place in the file instead."""
-        said = str(error)
-        found = re.match(r"set (\d+)( of Observations\(.*?\)\))? ", said)
-        if found is None:
-            return Mistake(f"{self.spec.file}: {said}")
-        return _located(self.spec, self.table, self.records, int(found[1]), said[found.end() :])
+        return _located(self.spec, self.table, self.records, error)
 
 
-def _located(spec: SetsSpec, table: Table, records: Ints, at: int, said: str) -> Mistake:
+def _located(spec: SetsSpec, table: Table, records: Ints, error: Exception) -> Mistake:
+    if not isinstance(error, SetError):
+        return Mistake(f"{spec.file}: {error}")
     column = spec.y[0] if len(spec.y) == 1 else None
-    return Mistake(f"{table.where(int(records[at]), column)}: the set {said}")
+    return Mistake(f"{table.where(int(records[error.set]), column)}: the set {error.said}")
 
 
 @dataclass
@@ -111,11 +112,7 @@ def observe(
         sets = sw.Sets(_Csr(indices, offsets, weights))
         made = sw.Observations(made, sets, None if y is None else y[known], set_weight)
     except (ValueError, TypeError) as error:
-        found = re.match(r"set (\d+) ", str(error))
-        if found is None:
-            raise Mistake(f"{spec.file}: {error}") from None
-        said = str(error)[found.end() :]
-        raise _located(spec, table, records, int(found[1]), said) from None
+        raise _located(spec, table, records, error) from None
     return Block(spec, table, made, records, remarks)
 
 
@@ -132,45 +129,38 @@ class _Csr:
 
 
 def _labels(
-    spec: SetsSpec, made: Any, table: Table, labels: Labels
+    spec: SetsSpec, made: Aggregate, table: Table, labels: Labels
 ) -> tuple[NDArray[np.float64] | None, NDArray[np.bool_]]:
     """y, and which sets have one."""
-    import setwise as sw
+    from setwise.likelihood import ClassLabel, Order, Targets
 
-    inner = made.aggregate if isinstance(made, sw.Noisy) else made
-    if isinstance(inner, sw.Ranking):
-        if spec.y:
-            raise Mistake(f"{spec.file}: a ranking has no --y, its members are listed best first")
+    outcome = made.outcome(Targets(), None)
+    if isinstance(outcome, Order) and not spec.y:
         return None, np.ones(len(table), dtype=bool)
     if not spec.y:
         raise Mistake(
             f"name the column of {spec.file} with the labels, as in --y {table.names[-1]}"
         )
-    if labels.given and labels.names and inner.identity_at_one and len(spec.y) == 1:
-        order = {name: float(i) for i, name in enumerate(labels.names)}
-        found = table.keys(spec.y[0])
-        for i, name in enumerate(found):
-            if name is not None and name not in order:
-                raise table.wrong(i, spec.y[0], f"expected one of {', '.join(order)}, got {name!r}")
-        y = np.array([np.nan if name is None else order[name] for name in found])
-        return y, ~np.isnan(y)
-    columns = [table.numbers(name) for name in spec.y]
-    if isinstance(inner, sw.Interval):
-        if len(columns) != 2:
-            raise Mistake(f"{spec.file}: an interval has two ends, as in --y low,high")
-        known = ~(np.isnan(columns[0]) & np.isnan(columns[1]))
-        low, high = (
-            np.where(np.isnan(c), e, c) for c, e in zip(columns, (-np.inf, np.inf), strict=True)
-        )
-        return np.column_stack([low, high]), known
-    many = len(columns) > 1 or isinstance(inner, sw.Uncoupled | sw.Presence)
-    if not many:
-        return columns[0], ~np.isnan(columns[0])
-    y = np.column_stack(columns)
-    known = np.asarray(~np.isnan(y))
-    # lists of values in unknown order may be of different lengths
-    some = known.any(1) if isinstance(inner, sw.Uncoupled) else known.all(1)
-    return y, np.asarray(some)
+    of_classes = made.outcome(Targets(labels.number or None), None)
+    if labels.given and labels.names and isinstance(of_classes, ClassLabel):
+        return _class_numbers(table, spec.y[0], labels.names)
+    try:
+        return outcome.read([table.numbers(name) for name in spec.y])
+    except ValueError as error:
+        raise Mistake(f"{spec.file}: {error}") from None
+
+
+def _class_numbers(
+    table: Table, column: str, names: Sequence[str]
+) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+    """The numbers of the classes that a column names, and which records name one."""
+    order = {name: float(i) for i, name in enumerate(names)}
+    found = table.keys(column)
+    for i, name in enumerate(found):
+        if name is not None and name not in order:
+            raise table.wrong(i, column, f"expected one of {', '.join(order)}, got {name!r}")
+    y = np.array([np.nan if name is None else order[name] for name in found])
+    return y, ~np.isnan(y)
 
 
 # ---- members

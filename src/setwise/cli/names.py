@@ -89,21 +89,19 @@ def _make(what: str, text: str, cls: type, given: list[Any], named: dict[str, An
 
 def aggregate(text: str, noise: str | None = None) -> Any:
     """The aggregate of these words, with `noise` such as laplace=0.5 around it."""
-    import setwise as sw
-    import setwise.aggregates  # so that all are known
+    import setwise.aggregates  # noqa: F401 - so that all are known
     from setwise.likelihood import aggregates
 
+    known = {cls.__name__: cls for cls in aggregates()}
     name, given, named = parse(text)
-    cls = _find("observation", name, {c.__name__: c for c in aggregates()})
-    if cls is sw.Custom:
-        raise Mistake("a custom function cannot be written here: use Python and setwise.Custom(fn)")
-    if cls is sw.Noisy:
-        raise Mistake("give what was observed as --observe, and its noise as --noise laplace=0.5")
+    cls: Any = _find("observation", name, known)
+    if cls.not_in_words:
+        raise Mistake(cls.not_in_words)
     made = _make("observation", text, cls, given, named)
     if noise is None:
         return made
-    _, given, named = parse(f"noisy:{noise}")
-    return _make("noise", noise, sw.Noisy, [made, *given], named)
+    around, given, named = parse(f"noisy:{noise}")
+    return _make("noise", noise, _find("noise", around, known), [made, *given], named)
 
 
 def family(text: str) -> Any:

@@ -10,13 +10,11 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from numpy.typing import NDArray
 
 from setwise.cli import config as c
 from setwise.cli.columns import Columns
 from setwise.cli.common import Mistake, beside, facts_table, note, print_json
 from setwise.cli.files import Writer, arrow, batches, format_of, names_in
-from setwise.distributions.quantiles import interval
 
 __all__ = ["load", "predict"]
 
@@ -105,6 +103,8 @@ def _predictions(
     unknown: Counter[str],
 ) -> Iterator[Any]:  # fmt: skip
     """Record batches of predictions."""
+    from setwise.distributions import interval, point_estimate
+
     pa = arrow()
     types = columns.types
     if id and id not in types:
@@ -124,14 +124,7 @@ def _predictions(
             for i, name in enumerate(est.classes_.tolist()):
                 out[f"p_{name}"] = probs[:, i]
         else:
-            out["prediction"] = est.predict(X) if level <= 0 else _point(d)
+            out["prediction"] = np.asarray(point_estimate(d), np.float64)
             if level > 0:
                 out["low"], out["high"] = interval(d, level)
         yield pa.RecordBatch.from_pydict({k: pa.array(v) for k, v in out.items()})
-
-
-def _point(d: Any) -> NDArray[np.float64]:
-    """The mean, or the middle where there is none."""
-    import torch.distributions as td
-
-    return np.asarray(d.loc if isinstance(d, td.Cauchy | td.StudentT) else d.mean, np.float64)

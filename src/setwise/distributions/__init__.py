@@ -10,12 +10,15 @@ from setwise.distributions.base import (
     double,
     families,
     family_of,
+    has_mean,
+    interval,
     kinds_of,
     log_cdf,
     log_density,
     log_survival,
     map_parameters,
     parameters,
+    point_estimate,
 )
 from setwise.distributions.categorical import Categorical
 from setwise.distributions.cauchy import Cauchy
@@ -49,12 +52,15 @@ __all__ = [
     "double",
     "families",
     "family_of",
+    "has_mean",
+    "interval",
     "kinds_of",
     "log_cdf",
     "log_density",
     "log_survival",
     "map_parameters",
     "parameters",
+    "point_estimate",
     "resolve",
 ]
 

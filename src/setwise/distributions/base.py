@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from abc import ABC, ABCMeta, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Distribution
+
+from setwise.distributions.derived import information_from_draws, quantile_by_bisection
 
 __all__ = [
     "Continuous",
@@ -19,12 +24,15 @@ __all__ = [
     "double",
     "families",
     "family_of",
+    "has_mean",
+    "interval",
     "kinds_of",
     "log_cdf",
     "log_density",
     "log_survival",
     "map_parameters",
     "parameters",
+    "point_estimate",
 ]
 
 
@@ -52,12 +60,16 @@ class Family(ABC):
     parameters and in x.
 
     A concrete family sets `distribution` (the torch class) and `kind` (`Continuous`, `Count` or
-    `Discrete`), and is known from then on to every rule and every test.
+    `Discrete`), and is known from then on to every rule and every test. It must give `outputs`,
+    `__call__`, `log_cdf`, `log_survival`, `log_density` and `centre_width`. What else it gives
+    opens more: `cgf` and `cgf_domain` sums, `natural` or `tilted` posteriors; `start` makes for a
+    good start. Quantiles, point estimates and information follow from these.
     """
 
     distribution: ClassVar[type[Distribution]]
     kind: ClassVar[type]
     positive: ClassVar[bool] = False  # support is (0, ∞): integrals run over log z
+    log_mean: ClassVar[bool] = False  # a lone raw output is log E[Z], up to a shared number
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -93,6 +105,23 @@ class Family(ABC):
         """
         return raw, shared + change
 
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """Where to begin for targets of this mean and standard deviation, both rough.
+
+        For each raw and shared number, by name, its value and the unit it is varied in; what is
+        not named begins at 0 and is varied in units of 1. Means of what cannot be negative are
+        positive.
+        """
+        return {}
+
+    def units(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """The size of each raw output, (outputs,), where a row has the raw numbers `raw`."""
+        return torch.ones_like(raw)
+
+    def information(self, raw: Tensor, shared: Tensor, seed: int = 0) -> Tensor:
+        """E[(∂ log p(z)/∂raw)²], (rows, outputs): what a row's own target would tell."""
+        return information_from_draws(self, raw, shared, seed)
+
     # ---- mathematics of the torch distribution
 
     @staticmethod
@@ -111,9 +140,9 @@ class Family(ABC):
         """log density or log probability at x; −inf with gradient zero outside the support."""
 
     @staticmethod
+    @abstractmethod
     def centre_width(d: Any) -> tuple[Tensor, Tensor]:
         """Where the bulk lies and how wide it is, on the line where integrals run (no gradient)."""
-        raise NotImplementedError
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
@@ -124,6 +153,44 @@ class Family(ABC):
     def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
         """The open interval of real s where the cumulant generating function is finite."""
         raise NotImplementedError
+
+    @classmethod
+    def quantile(cls, d: Any, p: float) -> Tensor:
+        """The smallest x with P(Z ≤ x) ≥ p (no gradient)."""
+        with contextlib.suppress(NotImplementedError):
+            found: Tensor = d.icdf(d.mean.new_tensor(p))
+            return found
+        found = quantile_by_bisection(cls, d, p)
+        return found.round() if issubclass(cls.kind, Discrete) else found
+
+    @classmethod
+    def has_mean(cls, d: Any) -> bool:
+        """Whether E[Z] exists for every row."""
+        return not bool(d.mean.isnan().any())
+
+    @classmethod
+    def point_estimate(cls, d: Any) -> Tensor:
+        """The mean; the median where there is no mean (no gradient)."""
+        mean: Tensor = d.mean
+        return mean if cls.has_mean(d) else torch.where(mean.isnan(), cls.quantile(d, 0.5), mean)
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]] | None:
+        """For posteriors: natural parameters, (rows, statistics), and the family's member by them.
+
+        The first one belongs to the statistic z; a second one, if any, to (z − E[Z])², so that
+        variances need no second derivative. None where z is no sufficient statistic.
+        """
+        return None
+
+    @classmethod
+    def tilted(cls, d: Any) -> Iterator[tuple[dict[str, Tensor], Tensor]] | None:
+        """For posteriors without `natural`: members p_j, by their parameters, with weights c_j.
+
+        They must be such that z p(z) = E[Z] p(z) + Σ c_j (p_j(z) − p(z)). A log-normal needs one:
+        z p(z) is E[Z] times the density with loc + scale².
+        """
+        return None
 
 
 def families() -> dict[str, type[Family]]:
@@ -170,6 +237,34 @@ def log_survival(d: Distribution, x: Tensor) -> Tensor:
 def log_density(d: Distribution, x: Tensor) -> Tensor:
     """log density (or probability) at x; −inf with gradient zero outside the support."""
     return family_of(d).log_density(d, x)
+
+
+def has_mean(d: Distribution) -> bool:
+    """Whether E[Z] exists for every row."""
+    return family_of(d).has_mean(d)
+
+
+def point_estimate(d: Distribution) -> Tensor:
+    """The mean of each row; the median where there is no mean; the mean number of a class.
+
+    >>> point_estimate(torch.distributions.Cauchy(torch.tensor([3.0]), 1.0))
+    tensor([3.])
+    """
+    return family_of(d).point_estimate(d)
+
+
+def interval(d: Distribution, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """The middle interval that holds each target with this probability (or more, for counts).
+
+    >>> low, high = interval(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), 0.9)
+    >>> print(low.round(3), high.round(3))
+    [-1.645] [1.645]
+    """
+    with torch.no_grad():
+        d = double(d)
+        ends = (family_of(d).quantile(d, (1 + sign * level) / 2) for sign in (-1, 1))
+        low, high = (np.asarray(end, np.float64) for end in ends)
+    return low, high
 
 
 def parameters(d: Distribution) -> dict[str, Tensor]:

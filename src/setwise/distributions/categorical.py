@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -46,6 +47,11 @@ class Categorical(Family):
         check_raw(self, raw, shared)
         return torch.distributions.Categorical(logits=raw, validate_args=False)
 
+    def information(self, raw: Tensor, shared: Tensor, seed: int = 0) -> Tensor:
+        """p (1 − p) of each class."""
+        probs = raw.softmax(-1)
+        return probs * (1 - probs)
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log Σ of the probabilities of the classes up to x."""
@@ -74,6 +80,23 @@ class Categorical(Family):
         classes = torch.arange(probs.shape[-1], dtype=probs.dtype, device=probs.device)
         mean = (probs * classes).sum(-1)
         return mean, (probs * (classes - mean.unsqueeze(-1)) ** 2).sum(-1).sqrt()
+
+    @classmethod
+    def has_mean(cls, d: Any) -> bool:
+        """Classes 0, 1, … have a mean number."""
+        return True
+
+    @classmethod
+    def point_estimate(cls, d: Any) -> Tensor:
+        """The mean number of the class."""
+        return cls.centre_width(d)[0]
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """The logits, each of the indicator of its class."""
+        return d.logits, lambda eta: torch.distributions.Categorical(
+            logits=eta, validate_args=False
+        )
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

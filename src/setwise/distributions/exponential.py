@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -28,6 +29,7 @@ class Exponential(Family):
     distribution: ClassVar = torch.distributions.Exponential
     kind: ClassVar = Continuous
     positive: ClassVar[bool] = True
+    log_mean: ClassVar[bool] = True
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -38,6 +40,10 @@ class Exponential(Family):
         """The distribution of each row: `raw` is (rows, 1)."""
         rate = exp_link(-check_raw(self, raw, shared)["log_mean"])
         return torch.distributions.Exponential(rate, validate_args=False)
+
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """The log mean."""
+        return {"log_mean": (math.log(mean), 1.0)}
 
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
@@ -65,6 +71,13 @@ class Exponential(Family):
         """On the line u = log z: the log mean, and 1."""
         centre = -d.rate.detach().log()
         return centre, torch.ones_like(centre)
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """−rate."""
+        return -d.rate.unsqueeze(1), lambda eta: torch.distributions.Exponential(
+            -eta[:, 0], validate_args=False
+        )
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

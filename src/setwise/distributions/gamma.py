@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -39,6 +41,7 @@ class Gamma(Family):
     distribution: ClassVar = torch.distributions.Gamma
     kind: ClassVar = Continuous
     positive: ClassVar[bool] = True
+    log_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("Gamma", "rate", self.rate, positive=True)
@@ -69,6 +72,14 @@ class Gamma(Family):
         """Concentration and rate in the same proportion, which is the mean."""
         return raw + change, shared + change[: len(shared)]
 
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """The concentration and rate that have this mean and standard deviation."""
+        rate = mean / deviation**2
+        return {
+            "log_concentration": (math.log(mean * rate), 1.0),
+            "log_rate": (math.log(rate), 1.0),
+        }
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log P(Z ≤ x), the regularised incomplete gamma function."""
@@ -95,6 +106,19 @@ class Gamma(Family):
         """On the line u = log z, with density ∝ exp(a·u − rate·eᵘ): its mode and spread."""
         a, rate = d.concentration.detach(), d.rate.detach()
         return a.log() - rate.log(), (1 / a + 1 / a**2).sqrt()
+
+    @classmethod
+    def quantile(cls, d: Any, p: float) -> Tensor:
+        """The inverse of the regularised incomplete gamma function, over the rate."""
+        out: Tensor = torch.from_numpy(special.gammaincinv(d.concentration.numpy(), p)) / d.rate
+        return out
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """−rate."""
+        return -d.rate.unsqueeze(1), lambda eta: torch.distributions.Gamma(
+            d.concentration, -eta[:, 0], validate_args=False
+        )
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

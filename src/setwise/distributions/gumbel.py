@@ -53,6 +53,11 @@ class Gumbel(LocationScale):
         return -z - saturating_exp(-z)
 
     @staticmethod
+    def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...]:
+        """1 / (eˣ − 1), up only."""
+        return (torch.expm1(x).reciprocal().unsqueeze(1),)
+
+    @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """loc·s + log Γ(1 − scale·s)."""
         out: Tensor = d.loc * s + lgamma(1 - d.scale * s)

@@ -51,6 +51,12 @@ class Laplace(LocationScale):
         return -z.abs() - math.log(2)
 
     @staticmethod
+    def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...]:
+        """e⁻ˣ, up and down."""
+        side = (-x).exp().unsqueeze(1)
+        return side, side
+
+    @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """loc·s − log(1 − scale²s²)."""
         t = d.scale * s

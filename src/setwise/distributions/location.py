@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, ClassVar
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Family
+from setwise.distributions.base import Family, parameters
 from setwise.distributions.links import Choice, ask, check_choice, check_raw, positive_parameter
 from setwise.distributions.special import with_ends
 
@@ -20,8 +22,11 @@ __all__ = ["LocationScale"]
 class LocationScale(Family):
     """Z = loc + scale · W: a concrete family gives the functions of W.
 
-    The raw number behind a learned scale is its logarithm.
+    The raw number behind a learned scale is its logarithm. An infinitely divisible W has
+    posteriors: give its `jumps`.
     """
+
+    reach: ClassVar[int] = 6  # jumps of W beyond 2^reach do not matter
 
     @property
     @abstractmethod
@@ -80,6 +85,15 @@ class LocationScale(Family):
         log_scale = (1 + change[1]) * raw[:, 1] + change[0]
         return torch.stack([raw[:, 0], log_scale], 1), shared
 
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """The mean and the standard deviation themselves."""
+        return {"loc": (mean, deviation), "log_scale": (math.log(deviation), 1.0)}
+
+    def units(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """A location is measured in units of the scale."""
+        d: Any = self(raw.detach().unsqueeze(0), shared.detach())
+        return torch.cat([d.scale, torch.ones_like(raw[1:])])
+
     # ---- the functions of Z
 
     @classmethod
@@ -104,6 +118,36 @@ class LocationScale(Family):
     def centre_width(d: Any) -> tuple[Tensor, Tensor]:
         """The location and the scale."""
         return d.loc.detach(), d.scale.detach()
+
+    @staticmethod
+    def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...] | None:
+        """x times the density of jumps of W at x > 0 (its Lévy measure): up, and down if any.
+
+        Both are (len(x), rows), or (len(x), 1) where rows are alike; None where not known.
+        """
+        return None
+
+    @classmethod
+    def tilted(cls, d: Any) -> Iterator[tuple[dict[str, Tensor], Tensor]] | None:
+        """Members at other locations: those that the jumps of Z lead to.
+
+        An infinitely divisible Z obeys E[Z f(Z)] = E[Z] E[f(Z)] + ∫ x ν(dx) E[f(Z + x) − f(Z)],
+        with ν the measure of its jumps. The integral is a sum at Gauss–Legendre nodes, to about
+        three digits where the density has a kink.
+        """
+        points, weights = np.polynomial.legendre.leggauss(16)
+        edges = np.concatenate([[0.0], 2.0 ** np.arange(-1, cls.reach + 1)])
+        half = np.diff(edges)[:, None] / 2
+        x = torch.from_numpy((edges[:-1, None] + half * (1 + points)).ravel())
+        jumps = cls.jumps(d, x)
+        if jumps is None:
+            return None
+        w, own = torch.from_numpy((half * weights).ravel()), parameters(d)
+        return (
+            ({**own, "loc": d.loc + sign * at * d.scale}, sign * size * density * d.scale)
+            for sign, side in zip((1, -1), jumps, strict=False)
+            for at, size, density in zip(x, w, side, strict=True)
+        )
 
 
 def _standard(d: Any, x: Tensor) -> tuple[Tensor, Tensor]:

@@ -124,6 +124,12 @@ class Logistic(LocationScale):
         return log_sigmoid(z) + log_sigmoid(-z)
 
     @staticmethod
+    def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...]:
+        """1 / (eˣ − 1), up and down."""
+        side = torch.expm1(x).reciprocal().unsqueeze(1)
+        return side, side
+
+    @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """loc·s + log(w / sin w) with w = π·scale·s."""
         out: Tensor = d.loc * s + log_w_over_sin(math.pi * d.scale * s)

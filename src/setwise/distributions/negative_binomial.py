@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from scipy import stats
 from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn.functional import softplus
@@ -15,6 +17,7 @@ from setwise.distributions.base import Count, Family
 from setwise.distributions.links import Choice, ask, check_choice, check_raw, exp_link, parameter
 from setwise.distributions.special import log_sigmoid, with_ends
 from setwise.distributions.tails import beta_log_density, log_beta_tail
+from setwise.numerics import log1mexp
 
 __all__ = ["NegativeBinomial"]
 
@@ -33,6 +36,7 @@ class NegativeBinomial(Family):
     logits: Choice = "shared"
     distribution: ClassVar = torch.distributions.NegativeBinomial
     kind: ClassVar = Count
+    log_mean: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         check_choice("NegativeBinomial", "logits", self.logits, positive=False)
@@ -66,6 +70,14 @@ class NegativeBinomial(Family):
         sign = raw.new_tensor([-1.0, 1.0][: raw.shape[1]])
         return raw + sign * change, shared + change[: len(shared)]
 
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """exp(logits) is what the variance has beyond the mean, over the mean."""
+        excess = max(deviation**2 / mean - 1.0, 0.1)
+        return {
+            "log_total_count": (math.log(mean / excess), 1.0),
+            "logits": (math.log(excess), 1.0),
+        }
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log P(Z ≤ x) = log P(Beta(r, ⌊x⌋ + 1) ≤ 1 − p)."""
@@ -96,6 +108,19 @@ class NegativeBinomial(Family):
         r, logits = d.total_count.detach(), d.logits.detach()
         mean = (r.log() + logits).exp()
         return mean, (0.5 * (r.log() + logits + softplus(logits))).exp()
+
+    @classmethod
+    def quantile(cls, d: Any, p: float) -> Tensor:
+        """The smallest count k with P(Z ≤ k) ≥ p."""
+        success = torch.sigmoid(-d.logits).numpy()
+        return torch.from_numpy(stats.nbinom.ppf(p, d.total_count.numpy(), success))
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """log p."""
+        return log_sigmoid(d.logits).unsqueeze(1), lambda eta: torch.distributions.NegativeBinomial(
+            d.total_count, logits=eta[:, 0] - log1mexp(eta[:, 0]), validate_args=False
+        )
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

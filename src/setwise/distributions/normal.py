@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -48,6 +49,17 @@ class Normal(LocationScale):
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
         """−z²/2 − log √2π."""
         return -0.5 * z * z - 0.5 * math.log(2 * math.pi)
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """0 and −1/(2 scale²), of z − loc and (z − loc)²."""
+
+        def member(eta: Tensor) -> Distribution:
+            precision = -2 * eta[:, 1]
+            loc = d.loc + eta[:, 0] / precision
+            return torch.distributions.Normal(loc, precision.rsqrt(), validate_args=False)
+
+        return torch.stack([torch.zeros_like(d.loc), -0.5 / d.scale**2], 1), member
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

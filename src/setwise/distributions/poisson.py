@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
+from scipy import stats
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -28,6 +30,7 @@ class Poisson(Family):
 
     distribution: ClassVar = torch.distributions.Poisson
     kind: ClassVar = Count
+    log_mean: ClassVar[bool] = True
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -38,6 +41,10 @@ class Poisson(Family):
         """The distribution of each row: `raw` is (rows, 1)."""
         rate = exp_link(check_raw(self, raw, shared)["log_rate"])
         return torch.distributions.Poisson(rate, validate_args=False)
+
+    def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
+        """The rate is the mean."""
+        return {"log_rate": (math.log(mean), 1.0)}
 
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
@@ -69,6 +76,18 @@ class Poisson(Family):
         """Mean and standard deviation."""
         rate = d.rate.detach()
         return rate, rate.sqrt()
+
+    @classmethod
+    def quantile(cls, d: Any, p: float) -> Tensor:
+        """The smallest count k with P(Z ≤ k) ≥ p."""
+        return torch.from_numpy(stats.poisson.ppf(p, d.rate.numpy()))
+
+    @staticmethod
+    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
+        """log rate."""
+        return d.rate.log().unsqueeze(1), lambda eta: torch.distributions.Poisson(
+            eta[:, 0].exp(), validate_args=False
+        )
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:

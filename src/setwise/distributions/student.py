@@ -6,7 +6,9 @@ import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+import numpy as np
 import torch
+from scipy import special
 from torch import Tensor
 from torch.distributions import Distribution
 
@@ -31,6 +33,7 @@ class StudentT(LocationScale):
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.StudentT
     kind: ClassVar = Continuous
+    reach: ClassVar[int] = 12
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,6 +65,31 @@ class StudentT(LocationScale):
         change = math.log(2) - root.log() - 0.5 * log1p_square(z.double() / root)  # log dw/dz
         out: Tensor = (beta_log_density(half, half, w) + change).to(z.dtype)
         return out
+
+    @classmethod
+    def quantile(cls, d: Any, p: float) -> Tensor:
+        """loc + scale · the quantile of W."""
+        out: Tensor = d.loc + d.scale * torch.from_numpy(special.stdtrit(d.df.numpy(), p))
+        return out
+
+    @staticmethod
+    def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...]:
+        """(2/π²) ∫ exp(−x t/√ν) / (t (J² + Y²)(t)) dt, Bessel functions of order ν/2.
+
+        E. Grosswald, "The Student t-distribution of any degree of freedom is infinitely
+        divisible", 1976.
+        """
+        df, which = np.unique(d.df.numpy(), return_inverse=True)
+        u = np.linspace(-30, 14, 700)
+        t = np.exp(u)
+        tables = []
+        for nu in df:
+            with np.errstate(all="ignore"):
+                modulus = special.jv(nu / 2, t) ** 2 + special.yv(nu / 2, t) ** 2
+            decay = np.exp(-x.numpy()[:, None] * t / math.sqrt(nu))
+            tables.append(2 / math.pi**2 * (decay / modulus).sum(1) * (u[1] - u[0]))
+        side = torch.from_numpy(np.stack(tables, 1)[:, which])
+        return side, side
 
 
 def _logit(d: Any, z: Tensor) -> tuple[Tensor, Tensor]:

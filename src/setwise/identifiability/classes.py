@@ -21,7 +21,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from setwise.aggregates import Noisy
 from setwise.distributions import Categorical
 from setwise.identifiability.facts import (
     EXACTLY,
@@ -31,7 +30,7 @@ from setwise.identifiability.facts import (
     Identifiability,
     listed,
 )
-from setwise.likelihood import Aggregate, evaluate
+from setwise.likelihood import Aggregate, Targets, evaluate
 from setwise.observations import Observations
 from setwise.sets import Sets
 
@@ -143,29 +142,25 @@ def _views(o: Observations, n_classes: int) -> list[_View]:
     uniform = torch.zeros(int(o.sets.sizes[0]), n_classes, dtype=torch.float64)
     one = o.take([0])
     evaluate(aggregate, Categorical(n_classes)(uniform), one.sets, one.y)  # raises if it cannot be
-    while isinstance(aggregate, Noisy):
-        if aggregate.flip is not None:  # drawn evenly from all values: nothing is left of y
-            number = [len(aggregate.outcomes(int(k), n_classes, True)) for k in sizes]
-            keep = [abs(m - 1 - aggregate.flip * m) > 1e-9 for m in number]
-            sizes = sizes[keep]
-        aggregate = aggregate.aggregate
+    telling = [k for k in sizes.tolist() if aggregate.tells(Targets(n_classes, True), k)]
+    aggregate = aggregate.bare
     if aggregate.identity_at_one:  # y is a target, or made of targets so that each one counts
-        return [_Single(np.eye(n_classes))] if len(sizes) else []
+        return [_Single(np.eye(n_classes))] if telling else []
     return [
         _Single(_given_class(aggregate, o, n_classes))
         if aggregate.size == 1
-        else _Map(aggregate, int(size), n_classes)
-        for size in sizes
+        else _Map(aggregate, size, n_classes)
+        for size in telling
     ]
 
 
 def _given_class(aggregate: Aggregate, o: Observations, n_classes: int) -> NDArray[np.float64]:
     """P(y | class) of sets of one, for every y there can be, or else every y there is."""
-    try:
-        y: Any = np.asarray(aggregate.outcomes(1, n_classes, True), float)
-    except TypeError:
+    y: Any = aggregate.outcome(Targets(n_classes, True), 1).values
+    if y is None:
         assert o.y is not None
         y = np.unique(o.y[o.sets.sizes == 1], axis=0)
+    y = np.asarray(y, float)
     # P is linear in the class probabilities, so rows that are not quite sure of a class will do
     probs = 0.9 * np.eye(n_classes) + 0.1 / n_classes
     logits = torch.from_numpy(np.log(np.tile(probs, (len(y), 1))))

@@ -8,7 +8,6 @@ orthogonal to changes predictions, but no label would show it.
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,12 @@ from numpy.typing import NDArray
 from scipy import linalg
 from torch import Tensor
 
-from setwise.aggregates import Interval, Noisy
 from setwise.distributions import Categorical, Discrete, Family
 from setwise.identifiability.facts import Identifiability
 from setwise.identifiability.principle import identify
-from setwise.likelihood import Aggregate, evaluate
+from setwise.likelihood import Aggregate, Bounds, Targets, evaluate
 from setwise.objective import Objective
+from setwise.objective.terms import derivatives
 from setwise.observations import Observations
 from setwise.sets import Sets
 
@@ -152,7 +151,8 @@ def _drawn(
         torch.manual_seed(seed)
         z = family(raw[torch.from_numpy(o.sets.indices)], shared).sample()
     discrete = issubclass(family.kind, Discrete)
-    if isinstance(o.aggregate, Interval):  # on which side of the ends that were asked about
+    if isinstance(o.aggregate.outcome(Targets.of(family), None), Bounds):
+        # on which side of the ends that were asked about
         assert o.y is not None
         (low, high), values = o.y.T, z.numpy()
         below, above, gap = values < low, values > high, 1.0 if discrete else 0.0
@@ -161,20 +161,9 @@ def _drawn(
         return o.sets.flat, o.sets.indices, np.column_stack([new_low, new_high])
     aggregate = o.aggregate
     if isinstance(family, Categorical):
-        aggregate = _complete(aggregate, family.n_classes)
+        aggregate = aggregate.with_classes(family.n_classes)
     seen = aggregate.observe(z.long() if discrete else z, o.sets.flat, seed=seed)
     return seen.sets.flat, o.sets.indices[seen.sets.indices], seen.y
-
-
-def _complete(aggregate: Aggregate, n_classes: int) -> Aggregate:
-    """The aggregate, told the number of classes where it would guess it from the targets."""
-    if isinstance(aggregate, Noisy):
-        return dataclasses.replace(aggregate, aggregate=_complete(aggregate.aggregate, n_classes))
-    made: Any = aggregate
-    if getattr(aggregate, "n_classes", n_classes) is None:
-        made = dataclasses.replace(made, n_classes=n_classes)
-    out: Aggregate = made
-    return out
 
 
 def _slopes(
@@ -184,18 +173,11 @@ def _slopes(
     leaves = members.clone().requires_grad_(), shared.clone().requires_grad_()
     ones = torch.ones(len(sets), dtype=members.dtype, requires_grad=True)
 
-    def grad(value: Tensor, at: Any, twice: bool = False) -> list[Tensor]:
-        if not value.requires_grad:
-            return [torch.zeros_like(x) for x in at]
-        found = torch.autograd.grad(
-            value, at, create_graph=twice, retain_graph=True, allow_unused=True
-        )
-        return [torch.zeros_like(x) if g is None else g for g, x in zip(found, at, strict=True)]
-
     with torch.enable_grad():
         each = evaluate(aggregate, family(*leaves), sets, y)
-        at_members, at_shared = grad((ones * each).sum(), leaves, twice=bool(len(shared)))
+        total = (ones * each).sum()
+        at_members, at_shared = derivatives(total, leaves, create_graph=bool(len(shared)))
         # the derivative of Σ uₛ ∂ log pₛ / ∂ shared in uₛ is the gradient of one set
-        columns = [grad(g, [ones])[0].detach() for g in at_shared]
+        columns = [derivatives(g, [ones])[0].detach() for g in at_shared]
     own = torch.stack(columns, 1) if columns else members.new_zeros(len(sets), 0)
     return at_members.detach().numpy(), own.numpy()

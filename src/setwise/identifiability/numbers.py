@@ -16,11 +16,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from setwise.aggregates import Custom, Interval, Noisy
 from setwise.distributions import Discrete, Family, Gamma, NegativeBinomial
 from setwise.distributions.location import LocationScale
 from setwise.identifiability.facts import EXACTLY, NOTHING, PARTLY, Identifiability
-from setwise.likelihood import Aggregate
+from setwise.likelihood import Aggregate, Bounds, Targets
 from setwise.observations import Observations
 
 __all__ = ["identify_numbers", "marks"]
@@ -34,15 +33,10 @@ class _Question:
 
     def __init__(self, family: Family, o: Observations) -> None:
         self.family = family
-        self.aggregate: Aggregate = o.aggregate
-        self.blank = False
-        discrete = issubclass(family.kind, Discrete)
-        while isinstance(self.aggregate, Noisy):
-            if self.aggregate.flip is not None:
-                sizes = np.unique(o.sets.sizes)
-                n = [len(self.aggregate.outcomes(int(k), None, discrete)) for k in sizes]
-                self.blank = all(abs(m - 1 - self.aggregate.flip * m) < 1e-9 for m in n)
-            self.aggregate = self.aggregate.aggregate
+        self.aggregate: Aggregate = o.aggregate.bare
+        targets = Targets.of(family)
+        sizes = np.unique(o.sets.sizes).tolist()
+        self.blank = not any(o.aggregate.tells(targets, k) for k in sizes)
         ends = [o.sets.sizes.argmin(), o.sets.sizes.argmax()]
         some = np.linspace(0, len(o) - 1, min(ASKED, len(o))).astype(int)
         number = max(4, min(ASKED, 200_000 // int(o.sets.sizes.max())))
@@ -50,7 +44,7 @@ class _Question:
         self.marks: NDArray[np.float64] | None = None
         self.total: NDArray[np.float64] | None = None
         linear = self.aggregate.linear(o.sets)
-        if isinstance(self.aggregate, Interval):
+        if isinstance(self.aggregate.outcome(targets, None), Bounds):
             self.marks = marks(family, o)
             self.blank = not len(self.marks)
         elif linear is not None:
@@ -208,7 +202,7 @@ def _words(
         words.append("A change of sign of all targets would not be noticed either.")
     elif scale and not shift:
         words.append("Nothing needs to be aligned.")
-    if any(isinstance(q.aggregate, Custom) for q in questions):
+    if any(q.aggregate.of_a_function for q in questions):
         words.append("(For a custom function this was found by trying it on random targets.)")
     if isinstance(family, Gamma | NegativeBinomial) and all(q.ignores(1.7, 0.0) for q in questions):
         words.append("The shape of the distributions is told by their order only weakly.")

@@ -2,31 +2,25 @@
 
 Gradients are posteriors: for a family with natural parameter η and sufficient statistic z,
 ∂ log p(y)/∂η_k = E[Z_k | y] − E[Z_k], and the second derivative is the change of the variance. So
-every likelihood rule gives posteriors for free, exactly as far as the rule itself is exact.
+every likelihood rule gives posteriors for free, exactly as far as the rule itself is exact. What is
+particular to a family (`natural`, `tilted`) is in its own file.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import math
-from collections.abc import Callable
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import special
 from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution
 
-from setwise.distributions import (
-    LogisticDistribution,
-    double,
-    family_of,
-    map_parameters,
-    parameters,
-)
+from setwise.distributions import double, family_of, map_parameters, parameters
+from setwise.errors import SetError
 from setwise.likelihood import evaluate
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -80,9 +74,10 @@ def posterior(
     if bad.any():
         at = int(bad.nonzero()[0, 0])
         y = None if observations.y is None else np.asarray(observations.y[at]).tolist()
-        raise ValueError(
-            f"set {at} has y = {y}, which is impossible for its members (log-likelihood "
-            f"{float(each[at]):g}): check y, or leave this set out"
+        raise SetError(
+            at,
+            f"has y = {y}, which is impossible for its members (log-likelihood "
+            f"{float(each[at]):g}): check y, or leave this set out",
         )
     found, wide = values.numpy(), None if std is None else std.numpy()
     if isinstance(d, td.Categorical):
@@ -106,40 +101,36 @@ def _moments(
     o: Observations, d: Distribution, spread: bool
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Means (or probabilities), standard deviations where wanted and known, and log p(y)."""
-    endless = isinstance(d, td.Cauchy) or (isinstance(d, td.StudentT) and bool((d.df <= 1).any()))
-    if type(d) in _LEVY and not endless:
-        values, each = _shifted(o, d)
-        return values, None, each
-    if type(d) not in _NATURAL:
-        known = ", ".join(sorted(family_of(t).__name__ for t in (*_NATURAL, *_LEVY)))
+    family = family_of(d)
+    if not family.has_mean(d):
         raise TypeError(
-            f"the posterior of {family_of(d).__name__} targets is not known"
-            + (" (they have no mean)" if endless else "")
-            + f"; known are: {known}"
+            f"{family.__name__} targets have no mean, so that none can be given for a posterior: "
+            f"choose a family with lighter tails, such as Normal() or StudentT()"
         )
-    eta, rebuild = _NATURAL[type(d)](d)
-    second = spread and not isinstance(d, td.Categorical)
+    natural = family.natural(d)
+    if natural is None:
+        values, each = _from_tilted(o, d)
+        return values, None, each
+    eta, member = natural
+    classes = isinstance(d, td.Categorical)
+    squares = spread and not classes and eta.shape[1] == 2
+    small = int(o.sets.sizes.max(initial=0)) <= MOST
+    hessian = spread and small and not classes and not squares
     with torch.enable_grad():
         leaf = eta.detach().clone().requires_grad_()
-        each = evaluate(o.aggregate, rebuild(leaf), o.sets, o.y)
-        small = int(o.sets.sizes.max(initial=0)) <= MOST
-        hessian = second and small and not isinstance(d, td.Normal)
+        each = evaluate(o.aggregate, member(leaf), o.sets, o.y)
         slope = _grad(each.sum(), leaf, create_graph=hessian)
         change = slope.detach()
-        if isinstance(d, td.Categorical):
-            probs = (d.probs + change).clamp(min=0.0)
+        if classes:
+            probs = (d.probs + change).clamp(min=0.0)  # type: ignore[attr-defined]
             return probs / probs.sum(-1, keepdim=True), None, each.detach()
         variance = None
-        if hessian:
-            variance = d.variance + _diagonal(slope, leaf, o.sets)
-        elif second and isinstance(d, td.Normal):
-            # ∂ log p(y)/∂ log scale_k = E[(Z_k − loc_k)² | y]/scale_k² − 1: one gradient for all
-            log_scale = d.scale.log().requires_grad_()
-            wide = td.Normal(d.loc, log_scale.exp(), validate_args=False)
-            total = evaluate(o.aggregate, wide, o.sets, o.y).sum()
-            variance = d.variance * (1 + _grad(total, log_scale)) - change**2
+        if squares:
+            variance = d.variance + change[:, 1] - change[:, 0] ** 2
+        elif hessian:
+            variance = d.variance + _diagonal(slope, leaf, o.sets).squeeze(1)
     std = None if variance is None else variance.clamp(min=0).sqrt()
-    return d.mean + change, std, each.detach()
+    return d.mean + change[:, 0], std, each.detach()
 
 
 def _grad(value: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor:
@@ -161,103 +152,41 @@ def _diagonal(slope: Tensor, leaf: Tensor, sets: Sets) -> Tensor:
     return out
 
 
-# ---- the natural parameter that belongs to z, and the distribution as a function of it
+def _from_tilted(o: Observations, d: Distribution) -> tuple[Tensor, Tensor]:
+    """E[Z_k | y] from the likelihood L_j with another p_j for member k, and log p(y).
 
-
-def _of(cls: Any, **parameters: Tensor) -> Distribution:
-    made: Distribution = cls(**parameters, validate_args=False)
-    return made
-
-
-def _logits(log_p: Tensor) -> Tensor:
-    return log_p - torch.log(-torch.expm1(log_p))
-
-
-Natural = tuple[Tensor, Callable[[Tensor], Distribution]]
-_NATURAL: dict[type, Callable[[Any], Natural]] = {
-    td.Normal: lambda d: (
-        d.loc / d.scale**2,
-        lambda eta: _of(td.Normal, loc=eta * d.scale**2, scale=d.scale),
-    ),
-    td.Poisson: lambda d: (d.rate.log(), lambda eta: _of(td.Poisson, rate=eta.exp())),
-    td.Exponential: lambda d: (-d.rate, lambda eta: _of(td.Exponential, rate=-eta)),
-    td.Gamma: lambda d: (
-        -d.rate,
-        lambda eta: _of(td.Gamma, concentration=d.concentration, rate=-eta),
-    ),
-    td.NegativeBinomial: lambda d: (
-        torch.nn.functional.logsigmoid(d.logits),
-        lambda eta: _of(td.NegativeBinomial, total_count=d.total_count, logits=_logits(eta)),
-    ),
-    td.Categorical: lambda d: (d.logits, lambda eta: _of(td.Categorical, logits=eta)),
-}
-
-# ---- families that are exponential in nothing, but infinitely divisible
-
-
-def _bose(d: Any, x: Tensor) -> Tensor:
-    return 1 / torch.expm1(x)
-
-
-def _student(d: td.StudentT, x: Tensor) -> Tensor:
-    """(2/π²) ∫ exp(−x t/√df) / (t (J² + Y²)(t)) dt, Bessel functions of order df/2 (Grosswald)."""
-    df, which = np.unique(d.df.numpy(), return_inverse=True)
-    u = np.linspace(-30, 14, 700)
-    t = np.exp(u)
-    tables = []
-    for nu in df:
-        with np.errstate(all="ignore"):
-            modulus = special.jv(nu / 2, t) ** 2 + special.yv(nu / 2, t) ** 2
-        decay = np.exp(-x.numpy() * t / math.sqrt(nu))
-        tables.append(2 / math.pi**2 * (decay / modulus).sum(1) * (u[1] - u[0]))
-    return torch.from_numpy(np.stack(tables, 1)[:, which])
-
-
-# x · (density of jumps of size x) in units of the scale, for jumps up and down, and the e for which
-# jumps beyond 2^e do not matter
-_LEVY: dict[type, tuple[list[Callable[[Any, Tensor], Tensor]], int]] = {
-    td.Laplace: ([lambda d, x: (-x).exp()] * 2, 6),
-    LogisticDistribution: ([_bose, _bose], 6),
-    td.Gumbel: ([_bose], 6),
-    td.StudentT: ([_student, _student], 12),
-}
-
-
-def _shifted(o: Observations, d: Any) -> tuple[Tensor, Tensor]:
-    """E[Z_k | y] from the likelihood L at shifted locations of member k, and log p(y).
-
-    An infinitely divisible Z obeys E[Z f(Z)] = E[Z] E[f(Z)] + ∫ x ν(dx) E[f(Z + x) − f(Z)], with
-    ν the measure of its jumps; f(z) = p(y | Z_k = z) turns the right side into likelihoods. So
-    E[Z_k | y] = E[Z_k] + ∫ x ν(dx) (L(loc_k + x)/L(loc_k) − 1).
+    Where z p(z) = E[Z] p(z) + Σ c_j (p_j(z) − p(z)), multiplying by p(y | Z_k = z) and integrating
+    gives E[Z_k | y] = E[Z_k] + Σ c_j (L_j/L − 1).
     """
-    densities, end = _LEVY[type(d)]
-    points, weights = np.polynomial.legendre.leggauss(16)
-    edges = np.concatenate([[0.0], 2.0 ** np.arange(-1, end + 1)])
-    half = np.diff(edges)[:, None] / 2
-    x = torch.from_numpy((edges[:-1, None] + half * (1 + points)).ravel())
-    w = torch.from_numpy((half * weights).ravel())
+    family, own = family_of(d), parameters(d)
+    others = family.tilted(d)
+    if others is None:
+        raise TypeError(
+            f"the posterior of {family.__name__} targets is not known: give the family a method "
+            f"`natural` or `tilted`"
+        )
     sets, position = o.sets, torch.from_numpy(_positions(o.sets))
     n_sets, n_members = len(sets), len(sets.indices)
     step = max(1, CHUNK // max(n_members, 1))
+    make: Any = type(d)
     with torch.no_grad():
         base = evaluate(o.aggregate, d, sets, o.y)
-        change = torch.zeros_like(d.loc)
-        for sign, density in zip((1.0, -1.0), densities, strict=False):
-            jumps = (density(d, x.unsqueeze(1)) * w.unsqueeze(1)).expand(-1, n_members)
-            for begin in range(0, len(x), step):
-                nodes = x[begin : begin + step]
-                many = o.take(np.tile(np.arange(n_sets), len(nodes)))
-                others = {name: p.repeat(len(nodes)) for name, p in parameters(d).items()}
-                for k in range(int(sets.sizes.max(initial=0))):
-                    here = (position == k).to(d.loc)
-                    loc = d.loc + sign * torch.outer(nodes, d.scale * here)
-                    made = _of(type(d), **{**others, "loc": loc.reshape(-1)})
-                    each = evaluate(many.aggregate, made, many.sets, many.y)
-                    ratio = (each.reshape(len(nodes), n_sets) - base).exp() - 1
-                    spread = ratio[:, sets.tensor("set_ids", ratio)] * jumps[begin : begin + step]
-                    change += sign * here * spread.sum(0)
-    mean = d.loc if isinstance(d, td.StudentT) else d.mean
-    return mean + d.scale * change, base
+        change = torch.zeros_like(d.mean)
+        while some := list(islice(others, step)):
+            many = o.take(np.tile(np.arange(n_sets), len(some)))
+            weights = torch.stack([weight.expand(n_members) for _, weight in some])
+            for k in range(int(sets.sizes.max(initial=0))):
+                here = position == k
+                moved = {
+                    name: torch.cat([torch.where(here, other[name], p) for other, _ in some])
+                    for name, p in own.items()
+                }
+                made = make(**moved, validate_args=False)
+                each = evaluate(many.aggregate, made, many.sets, many.y)
+                ratio = (each.reshape(len(some), n_sets) - base).exp() - 1
+                found = (ratio[:, sets.tensor("set_ids", ratio)] * weights).sum(0)
+                change += torch.where(here, found, 0.0)
+    return d.mean + change, base
 
 
 def _positions(sets: Sets) -> NDArray[np.int64]:

@@ -34,6 +34,7 @@ import re
 import shutil
 import uuid
 from contextlib import suppress
+from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -308,6 +309,7 @@ def _vector(values: Any, length: int, what: str) -> torch.Tensor:
 
 def _estimators() -> dict[str, type[Any]]:
     """The estimators and what is derived from them, by name."""
+    import_module("setwise.estimators")  # the library's own, which build upon this module
     found: dict[str, type[Any]] = {}
     todo: list[type[Any]] = Saveable.__subclasses__()
     while todo:

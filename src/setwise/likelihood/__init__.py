@@ -1,6 +1,20 @@
-"""The heart: aggregates, the registry of likelihood rules, and `log_likelihood`."""
+"""Aggregates, what kind of thing their y is, the registry of rules, and `log_likelihood`."""
 
-from setwise.likelihood.aggregate import Aggregate, aggregates, label_values, real_values
+from setwise.likelihood.aggregate import Aggregate, aggregates
+from setwise.likelihood.outcome import (
+    Bounds,
+    ClassLabel,
+    Label,
+    Number,
+    Order,
+    Outcome,
+    PerClass,
+    Position,
+    SetSizes,
+    Targets,
+    Unordered,
+    padded,
+)
 from setwise.likelihood.registry import (
     Rule,
     by_size,
@@ -13,14 +27,24 @@ from setwise.likelihood.registry import (
 
 __all__ = [
     "Aggregate",
+    "Bounds",
+    "ClassLabel",
+    "Label",
+    "Number",
+    "Order",
+    "Outcome",
+    "PerClass",
+    "Position",
     "Rule",
+    "SetSizes",
+    "Targets",
+    "Unordered",
     "aggregates",
     "by_size",
     "evaluate",
     "find_rule",
-    "label_values",
     "likelihood",
     "log_likelihood",
-    "real_values",
+    "padded",
     "rules",
 ]

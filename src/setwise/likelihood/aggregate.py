@@ -2,32 +2,40 @@
 
 from __future__ import annotations
 
+import dataclasses
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from importlib import import_module
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.distributions import Distribution
 
+from setwise.distributions import point_estimate
+from setwise.likelihood.outcome import Number, Outcome, SetSizes, Targets
 from setwise.observations import Observations
 from setwise.sets import Sets
 
-__all__ = ["Aggregate", "aggregates", "label_values", "real_values"]
+__all__ = ["Aggregate", "aggregates"]
 
 
 class Aggregate(ABC):
     """T: what is observed of a set, as a function of its members' targets.
 
-    A new aggregate needs `apply`, and a rule registered with `@likelihood`; by default y is one
-    finite number per set. The class attributes are facts that the checks use.
+    A new aggregate needs `apply`, and a rule registered with `@likelihood`; `outcome` says what
+    kind of thing y is (by default one finite number per set), `size` or `set_sizes` how many
+    members a set has. The other attributes are facts that the checks use.
     """
 
-    size: int | None = None  # members per set; None: any number
+    size: int | None = None  # members per set; None: see `set_sizes`
     symmetric: ClassVar[bool] = True  # T does not depend on the order of the members
     identity_at_one: ClassVar[bool] = False  # T(z₁) = z₁ for a set of one
     of_differences: ClassVar[bool] = False  # T is a function of z₁ − z₂
+    of_a_function: ClassVar[bool] = False  # T is a function that the user passes: any at all
+    classes_if_unsaid: ClassVar[int | None] = None  # how many, where nothing else tells
+    not_in_words: ClassVar[str] = ""  # what to do instead, where a command line cannot make one
 
     @abstractmethod
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
@@ -37,10 +45,17 @@ class Aggregate(ABC):
         """The sets as `observe` reports them; only a ranking changes the order of members."""
         return sets
 
+    def outcome(self, targets: Targets, size: int | None) -> Outcome:
+        """What kind of thing y is, for sets of `size` members (None: of any size)."""
+        return Number()
+
+    def set_sizes(self, targets: Targets) -> SetSizes:
+        """How many members a set may have."""
+        return SetSizes() if self.size is None else SetSizes(self.size, self.size)
+
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y as an array with one entry per set, or an error that names the first bad set."""
-        array: NDArray[Any] = real_values(self, sets, y)
-        return array
+        return self.outcome(Targets(), None).check(self, sets, y)
 
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float] | None:
         """Where T(z) = Σ aₖzₖ (+ noise): a for each member, and the noise's variance; else None."""
@@ -55,26 +70,38 @@ class Aggregate(ABC):
         """
         return None
 
-    def outcomes(self, size: int, n_classes: int | None, discrete: bool) -> Sequence[float]:
-        """Every value that y can take for a set of `size` members.
+    def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
+        """E[y] of each set in closed form, where there is one that needs no list of outcomes."""
+        linear = self.linear(sets)
+        if linear is None:
+            return None
+        return sets.sum(torch.from_numpy(linear[0]) * point_estimate(members))
 
-        `n_classes` is None where the targets are numbers; `discrete` says whether they can tie.
-        """
-        raise TypeError(
-            f"{self!r} has no fixed list of outcomes, so its y cannot be flipped; "
-            f"use Noisy(…, normal=s) or Noisy(…, laplace=b)"
-        )
+    @property
+    def bare(self) -> Aggregate:
+        """The aggregate without the noise around it."""
+        return self
+
+    def tells(self, targets: Targets, size: int) -> bool:
+        """Whether y of sets of this size depends on their members at all."""
+        return True
+
+    def with_classes(self, n_classes: int) -> Self:
+        """The same, told the number of classes where it would guess it from the targets."""
+        if getattr(self, "n_classes", n_classes) is not None:
+            return self
+        told: Any = self
+        out: Self = dataclasses.replace(told, n_classes=n_classes)
+        return out
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        """Some to try, for targets of so many classes where they are classes."""
+        return [cls()]
 
     def check(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y in its checked form; raises where sets or y do not fit this aggregate."""
-        if self.size is not None:
-            wrong = sets.sizes != self.size
-            if wrong.any():
-                at = int(wrong.argmax())
-                raise ValueError(
-                    f"{self!r} is about sets of {self.size} member(s), but set {at} has "
-                    f"{sets.sizes[at]}"
-                )
+        self.set_sizes(Targets()).check(self, sets)
         return self.check_y(sets, y)
 
     def observe(self, z: Any, sets: Any, seed: int | None = None) -> Observations:
@@ -94,43 +121,9 @@ class Aggregate(ABC):
         return Observations(self, sets, y)
 
 
-def real_values(aggregate: Aggregate, sets: Sets, y: Any, columns: int | None = None) -> Any:
-    """y as finite floats of shape (n_sets,) or (n_sets, columns)."""
-    if y is None:
-        raise ValueError(f"{aggregate!r} needs a y for each set, got None")
-    try:
-        array = np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{aggregate!r} needs numbers as y: {error}") from error
-    shape = (len(sets),) if columns is None else (len(sets), columns)
-    if array.shape != shape:
-        raise ValueError(
-            f"{aggregate!r} of {len(sets)} sets needs y of shape {shape}, got {array.shape}"
-        )
-    bad = np.isnan(array) if columns is not None else ~np.isfinite(array)
-    if bad.any():
-        at = tuple(np.argwhere(bad)[0])
-        raise ValueError(f"set {at[0]} has y = {array[at]}: {aggregate!r} needs finite numbers")
-    return array
-
-
-def label_values(
-    aggregate: Aggregate, sets: Sets, y: Any, allowed: Sequence[float] | None = None
-) -> NDArray[np.float64]:
-    """y as one label per set: one of `allowed`, or a whole number from 0 on."""
-    array = real_values(aggregate, sets, y)
-    good = (array >= 0) & (array == np.floor(array)) if allowed is None else np.isin(array, allowed)
-    if not good.all():
-        at = int((~good).argmax())
-        wanted = "a whole number from 0 on"
-        if allowed is not None:
-            wanted = " or ".join(f"{v:g}" for v in allowed)
-        raise ValueError(f"set {at} has y = {array[at]:g}: {aggregate!r} expects {wanted}")
-    return array  # type: ignore[no-any-return]
-
-
 def aggregates() -> list[type[Aggregate]]:
     """Every concrete aggregate class."""
+    import_module("setwise.aggregates")  # the library's own, which build upon this module
     found: list[type[Aggregate]] = []
     todo: list[type[Aggregate]] = [Aggregate]  # type: ignore[type-abstract]
     while todo:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
+import inspect
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -18,6 +21,7 @@ from setwise.sets import Sets
 __all__ = ["Rule", "by_size", "evaluate", "find_rule", "likelihood", "log_likelihood", "rules"]
 
 RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]
+ClassPosterior = Callable[[Any, Any, Sets, Any], "tuple[Tensor, Tensor] | None"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,13 +33,24 @@ class Rule:
     function: RuleFunction
     how: str
     exact: bool
+    class_posterior: ClassPosterior | None = None
 
 
 _RULES: dict[tuple[type, type], Rule] = {}
 
 
+def _known() -> dict[tuple[type, type], Rule]:
+    """All rules: the library's own aggregates, which build upon this module, register theirs."""
+    import_module("setwise.aggregates")
+    return _RULES
+
+
 def likelihood(
-    aggregate: type[Any], distribution: type, *, exact: bool = True
+    aggregate: type[Any],
+    distribution: type,
+    *,
+    exact: bool = True,
+    class_posterior: ClassPosterior | None = None,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
 
@@ -43,30 +58,58 @@ def likelihood(
     unchecked, and `y` as a tensor beside them. The first line of its docstring says how it
     computes; `exact=False` marks rules with a stated numerical error. `distribution` may also be
     `Continuous`, `Discrete` or `Count`, for every family of that kind.
+
+    For classes, `class_posterior(aggregate, distribution, sets, y)` may give log p(y) of each set
+    and P(class | y) of each member in closed form (None where it cannot), which spares learners the
+    differentiation; `check_aggregate` proves it against the rule.
     """
 
     def register(function: RuleFunction) -> RuleFunction:
+        before = _RULES.get((aggregate, distribution))
+        if before is not None and not _again(before.function, function):
+            raise ValueError(
+                f"a rule for {aggregate.__name__} of {distribution.__name__} is known already: "
+                f"{_place(before.function)} and {_place(function)} both register one; drop one of "
+                f"them, or register it for a subclass"
+            )
         how = (function.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        _RULES[aggregate, distribution] = Rule(aggregate, distribution, function, how, exact)
+        _RULES[aggregate, distribution] = Rule(
+            aggregate, distribution, function, how, exact, class_posterior
+        )
         return function
 
     return register
 
 
+def _place(function: RuleFunction) -> str:
+    """File and line of a rule."""
+    code = inspect.unwrap(function).__code__
+    return f"{code.co_filename}:{code.co_firstlineno}"
+
+
+def _again(before: RuleFunction, function: RuleFunction) -> bool:
+    """Whether a module was loaded again, or a cell of a notebook run again."""
+    before, function = inspect.unwrap(before), inspect.unwrap(function)
+    interactive = function.__module__ == "__main__"
+    same = (before.__module__, before.__qualname__) == (function.__module__, function.__qualname__)
+    return _place(before) == _place(function) or (interactive and same)
+
+
 def rules() -> list[Rule]:
     """Every registered rule."""
-    return list(_RULES.values())
+    return list(_known().values())
 
 
 def find_rule(aggregate: type[Aggregate], distribution: type[Distribution]) -> Rule:
     """The most specific rule for a pair: the aggregate's MRO first, then the distribution's."""
+    known = _known()
     for a in aggregate.__mro__:
         for d in kinds_of(distribution):
-            if (a, d) in _RULES:
-                return _RULES[a, d]
-    for_aggregate = sorted({d.__name__ for a, d in _RULES if issubclass(aggregate, a)})
+            if (a, d) in known:
+                return known[a, d]
+    for_aggregate = sorted({d.__name__ for a, d in known if issubclass(aggregate, a)})
     kinds = kinds_of(distribution)
-    for_distribution = sorted({a.__name__ for a, d in _RULES if d in kinds})
+    for_distribution = sorted({a.__name__ for a, d in known if d in kinds})
     raise TypeError(
         f"no likelihood rule is known for {aggregate.__name__} of {distribution.__name__}. "
         f"{aggregate.__name__} is known for: {', '.join(for_aggregate) or 'nothing'}. "
@@ -90,6 +133,7 @@ def evaluate(aggregate: Aggregate, members: Distribution, sets: Sets, y: Any) ->
 def by_size(rule: RuleFunction) -> RuleFunction:
     """Lets a rule that needs sets of one size serve ragged sets, size by size."""
 
+    @functools.wraps(rule)
     def ragged(aggregate: Any, distribution: Any, sets: Sets, y: Any) -> Tensor:
         if sets.size is not None:
             return rule(aggregate, distribution, sets, y)
@@ -100,7 +144,6 @@ def by_size(rule: RuleFunction) -> RuleFunction:
         order = np.argsort(np.concatenate([which for which, _ in sets.by_size()]))
         return torch.cat(pieces)[torch.as_tensor(order, device=pieces[0].device)]
 
-    ragged.__doc__ = rule.__doc__
     return ragged
 
 

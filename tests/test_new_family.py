@@ -53,7 +53,7 @@ def fitted(family, learner, observations):
 
 def test_the_page_shows_this_file():
     code = FILE.read_text(encoding="utf-8")
-    assert len(code.splitlines()) <= 62
+    assert len(code.splitlines()) <= 72
     assert code in (ROOT / "docs" / "extending" / "distribution.md").read_text(encoding="utf-8")
 
 

@@ -12,7 +12,7 @@ from setwise.rules import log_compositions
 
 @dataclass(frozen=True)
 class MajorityClass(sw.Aggregate):
-    """The most frequent class of the set; of several that are equally frequent the first one.
+    """The most frequent class of the set; of equally frequent ones the first.
 
     P(y) = Σ P(counts) over all counts of which class y is the first of the largest.
     """

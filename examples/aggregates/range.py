@@ -16,8 +16,8 @@ from setwise.rules import log_between, log_integral
 class Range(sw.Aggregate):
     """The largest target less the smallest, of sets of two or more.
 
-    p(y) = ∫ Σ_{j≠l} f_j(x) f_l(x + y) Π_{i≠j,l} (F_i(x + y) − F_i(x)) dx: member j is the smallest,
-    at x, member l the largest, and all others lie between them.
+    p(y) = ∫ Σ_{j≠l} f_j(x) f_l(x + y) Π_{i≠j,l} (F_i(x + y) − F_i(x)) dx: member j
+    is the smallest, at x, member l the largest, and all others lie between them.
     """
 
     def apply(self, z, sets, rng):

@@ -1,4 +1,4 @@
-"""LogNormal: positive targets whose logarithm is normal, such as incomes and prices."""
+"""LogNormal: positive targets with a normal logarithm, such as incomes."""
 
 import math
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from setwise.distributions.special import with_ends
 
 @dataclass(frozen=True)
 class LogNormal(Family):
-    """z = exp(loc + scale · normal): the raw outputs are loc and, for all rows, log scale."""
+    """z = exp(loc + scale · normal): loc for each row, one log scale for all."""
 
     distribution: ClassVar = torch.distributions.LogNormal
     kind: ClassVar = Continuous
@@ -65,7 +65,7 @@ class LogNormal(Family):
 
 
 def _log(d, x):
-    """Whether x is in the support, the distribution of log z, and log x (elsewhere 0)."""
+    """Whether x is in the support, the law of log z, and log x (elsewhere 0)."""
     inside = (x > 0) & x.isfinite()
     normal = torch.distributions.Normal(d.loc, d.scale, validate_args=False)
     return inside, normal, torch.where(inside, x, 1.0).log()

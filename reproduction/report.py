@@ -78,7 +78,8 @@ def _document(folder: Folder, drawings: bool) -> tuple[str, list[Section]]:
     lead = (
         'Our figures beside those of "Learning from Aggregate Observations" (Zhang, '
         "Charoenphakdee, Wu and Sugiyama, NeurIPS 2020). `protocol` has the paper's model and "
-        "budget with our likelihoods, `best` our defaults."
+        "budget with our likelihoods, `best` what we know how to do, some of it by code of "
+        "`reproduction/`."
     )
     parts: list[Section] = [
         _summary(folder, absent),

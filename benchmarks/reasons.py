@@ -19,7 +19,10 @@ from setwise.datasets import load, text_features
 from setwise.datasets.text import TERMS
 
 TEXTS = ("ayi", "custrev", "mpqa", "rt-polarity", "subj")
-TREES = ("auto-mpg", "bank-8fm", "insurance-charge", "real-estate", "wine-red", "wine-white")
+TREES = (
+    "auto-mpg", "bank-8fm", "bike-sharing", "insurance-charge", "real-estate", "space-ga",
+    "wine-red", "wine-white",
+)  # fmt: skip
 TRIALS = 3
 console = Console()
 

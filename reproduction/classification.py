@@ -258,7 +258,9 @@ def _boost(data: Trials, method: Method, trials: Sequence[int]) -> list[Found]:
             members, y = sample.members[0].cpu().numpy(), sample.y[0].cpu().numpy()
             seen.append(sw.Observations(method.aggregate, members, y))
         learner = sw.LightGBM(**BOOSTING)
-        est = sw.AggregateClassifier(data.classes, learner, random_state=trial, verbose=0)
+        est = sw.AggregateClassifier(
+            data.classes, learner, validation=None, random_state=trial, verbose=0
+        )
         est.fit(x[:a], seen[0], eval=(x[a:b], seen[1]))
         valid = [entry["valid"] for entry in est.history_]
         note = f"{1 + np.argmax(valid)} rounds"

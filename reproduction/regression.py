@@ -14,8 +14,9 @@ units of the standard deviation of the targets, with the smallest error on the v
 "best":
 
 - Means of sets that share rows are not independent: a row has one target, in whichever sets it is.
-  Their joint likelihood is used. Since there are more means than rows, it tells the targets of
-  nearly all rows (`solve_targets`); no label is looked at for that.
+  Their joint likelihood is used, as estimators do by default (`overlap="auto"`). The members of a
+  set are distinct for that. Since there are more means than rows, it tells the targets of nearly
+  all rows; no label is looked at for that.
 - Linear models are solved. Boosting runs with more rounds and stops on held-out sets; up to 5000
   rows CatBoost and LightGBM are tried, and the one with the larger held-out likelihood is taken.
   Then the validation part's *sets* join the training part for a last fit.
@@ -32,7 +33,6 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse, special
-from scipy.sparse.linalg import lsqr
 
 import setwise as sw
 from reproduction.runner import Cell
@@ -101,6 +101,7 @@ def one(part: Split, method: str, setting: str, seed: int) -> tuple[float, str]:
     n = len(part.z)
     family: sw.distributions.Family = sw.Normal()
     note = ""
+    joint = kind == "mean_mle" and setting == "best"
 
     def per_row(number: int, z: Array) -> int:  # of the whole data set
         return round(number * len(z) / TRAIN)
@@ -109,14 +110,14 @@ def one(part: Split, method: str, setting: str, seed: int) -> tuple[float, str]:
         if kind == "supervised":
             return sw.Direct().observe(z, np.arange(len(z))[:, None])
         if kind.startswith("mean"):
-            return sw.Mean().observe(z, sw.Sets.random(len(z), per_row(1, z), size, seed=rng))
+            drawn = sw.Sets.random(len(z), per_row(1, z), size, replace=not joint, seed=rng)
+            return sw.Mean().observe(z, drawn)
         return sw.Rank().observe(z, _distinct_pairs(z, per_row(10, z), rng))
 
     observed, held_out = observe(part.z, rng), observe(part.z_valid, rng)
-    if kind == "mean_mle" and setting == "best":
-        observed = solve_targets(part.X, observed)
-        held_out = solve_targets(part.X_valid, held_out)
-        note = f"targets of {len(observed)} of {n} rows solved from means"
+    if joint:
+        seen = len(np.unique(observed.sets.indices))
+        note = f"joint likelihood of means over {seen} of {n} rows"
     if kind == "mean_baseline":
         observed, held_out = (_give_to_members(o) for o in (observed, held_out))
     if not kind.startswith("rank"):
@@ -178,22 +179,6 @@ def _distinct_pairs(z: Array, number: int, rng: np.random.Generator) -> sw.Sets:
     return sw.Sets(np.concatenate(pairs)[:number])
 
 
-def solve_targets(X: Array, means: sw.Observations) -> sw.Observations:
-    """What overlapping means tell of single targets: z = f + A⁺(y − A f), as if seen directly.
-
-    A averages over the sets and f is a linear model of the targets, learned from the means. This is
-    the most likely z under normal targets around f, whatever their scale. Directions that the means
-    leave open stay as f has them; rows in no set are left out.
-    """
-    assert means.y is not None
-    A = _averages(means.sets, len(X))
-    model = sw.AggregateRegressor(sw.Normal(), sw.Linear(alpha=1e-3), verbose=0)
-    f = model.fit(X, means).predict(X)
-    step = lsqr(A, means.y - A @ f, atol=1e-10, btol=1e-10, iter_lim=5000)[0]
-    rows = np.unique(means.sets.indices)
-    return sw.Observations(sw.Direct(), rows[:, None], (f + step)[rows])
-
-
 def _averages(sets: sw.Sets, rows: int) -> sparse.csr_array:
     """The matrix that maps the targets of the rows to the mean of each set."""
     share = np.repeat(1 / sets.sizes, sets.sizes)
@@ -230,9 +215,11 @@ def _fit(
         return _train(part, [observed], family, sw.Linear(alpha=1e-3), seed).predict
     if setting == "protocol":
         learner: Any = sw.LightGBM(n_estimators=100, early_stopping_rounds=20)
-        return _train(part, [observed], family, learner, seed, held_out).predict
+        return _train(
+            part, [observed], family, learner, seed, held_out, overlap="independent"
+        ).predict
     found = []
-    direct = isinstance(observed.aggregate, sw.Direct)
+    direct = not isinstance(observed.aggregate, sw.Rank)  # overlapping means tell targets
     small = direct and len(part.X) <= SMALL
     rate = 0.05 if small else 0.1 if direct else 0.2
     for make in (sw.CatBoost, sw.LightGBM) if small else (sw.LightGBM,):
@@ -256,8 +243,11 @@ def _train(
     learner: Any,
     seed: int,
     held_out: sw.Observations | None = None,
+    overlap: str = "auto",
 ) -> sw.AggregateRegressor:
-    est = sw.AggregateRegressor(family, learner, random_state=seed, verbose=0)
+    est = sw.AggregateRegressor(
+        family, learner, overlap=overlap, validation=None, random_state=seed, verbose=0
+    )
     est.fit(part.X, observed, eval=None if held_out is None else (part.X_valid, held_out))
     return est
 

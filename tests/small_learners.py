@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
-from setwise.learners import Learner, learners
+from setwise.learners import Learner, LightGBM, Linear, learners
 
-SETTINGS = {
-    "linear": {"max_iter": 10},
+SETTINGS: dict[str, dict[str, Any]] = {
+    "linear": {"max_iter": 10, "alpha": 0.0},
     "lightgbm": {"n_estimators": 2, "num_leaves": 4, "min_data_in_leaf": 5, "num_threads": 1},
     "xgboost": {"n_estimators": 2, "max_depth": 2, "nthread": 1},
     "catboost": {"n_estimators": 2, "max_depth": 2, "thread_count": 1},
     "network": {"hidden": (8,), "epochs": 5, "lr": 0.03, "device": "cpu"},
+}
+TWO = [Linear(alpha=1.0, max_iter=10), LightGBM(**SETTINGS["lightgbm"])]
+SETTINGS |= {
+    "ensemble": {"learner": TWO[1], "n": 2},
+    "blend": {"learners": TWO},
+    "auto": {"learners": TWO},
 }
 
 

@@ -90,7 +90,9 @@ def test_boosting_by_a_part_of_the_sets_is_as_good(monkeypatch):
     right = []
     for part in (1 << 20, 300):
         monkeypatch.setattr(classes, "PART", part)
-        est = sw.AggregateClassifier(3, LightGBM(n_estimators=40, **ONE), random_state=0, verbose=0)
+        est = sw.AggregateClassifier(
+            3, LightGBM(n_estimators=40, **ONE), random_state=0, validation=None, verbose=0
+        )
         right.append(
             sw.metrics.permutation_accuracy(z[400:], est.fit(X[:400], seen).predict(X[400:]))
         )
@@ -201,7 +203,7 @@ def test_too_few_rows_for_lightgbm_is_an_error_that_says_so():
     X = np.random.default_rng(0).normal(size=(5, 2))
     few = sw.Direct().observe(X[:, 0], np.arange(5)[:, None])
     with pytest.raises(ValueError, match="split none of the 2 features of 5 rows"):
-        sw.AggregateRegressor("normal", sw.LightGBM(), verbose=0).fit(X, few)
+        sw.AggregateRegressor("normal", sw.LightGBM(), validation=None, verbose=0).fit(X, few)
 
 
 def test_leaves_that_are_not_coupled_warn_where_they_overshoot():
@@ -209,7 +211,7 @@ def test_leaves_that_are_not_coupled_warn_where_they_overshoot():
     means = sw.Mean().observe(X[:, 0], sw.Sets.random(1000, 500, 64, seed=0))
     learner = sw.LightGBM(coupled=False, n_estimators=40, num_threads=1)
     with pytest.warns(ConvergenceWarning, match="coupled"):
-        sw.AggregateRegressor("normal", learner, verbose=0).fit(X, means)
+        sw.AggregateRegressor("normal", learner, validation=None, verbose=0).fit(X, means)
 
 
 @pytest.mark.parametrize(("classes", "aggregate"), [(2, sw.Similarity()), (5, sw.Triplet())])
@@ -221,7 +223,7 @@ def test_a_network_that_guides_leaves_some_doubt(classes, aggregate, monkeypatch
         _Run, "follow", lambda run, guide: (guides.append(guide), follow(run, guide))
     )
     est = sw.AggregateClassifier(
-        classes, LightGBM(n_estimators=5, **ONE), random_state=0, verbose=0
+        classes, LightGBM(n_estimators=5, **ONE), validation=None, random_state=0, verbose=0
     )
     est.fit(X, aggregate.observe(z, sets))
     (guide,) = guides

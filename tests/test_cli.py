@@ -380,7 +380,7 @@ def test_mistakes_in_json_lines_and_parquet(data):
     line = "fit people.csv --sets towns.{} --observe mean --y income --group town --id name"
     mistake(line.format("jsonl"), "towns.jsonl, line 5, column income", "got 'abc'")
     Path("towns.jsonl").write_text("\n".join([*text[:4], "{", *text[5:]]))
-    mistake(line.format("jsonl"), "towns.jsonl, line 5", "no JSON")
+    mistake(line.format("jsonl"), "towns.jsonl, line 5", "not valid JSON")
     write(towns.astype(str).replace(str(towns.income[2]), "abc"), "towns.parquet")
     mistake(line.format("parquet"), "towns.parquet, row 3, column income", "got 'abc'")
     Path("towns.parquet").write_text("this is no parquet")
@@ -426,7 +426,7 @@ def test_wrong_options_are_said_in_one_line(data, options, parts):
 @pytest.mark.parametrize(
     ("text", "parts"),
     [
-        ("rows: [1", ["no YAML"]),
+        ("rows: [1", ["not valid YAML"]),
         ("row: a.csv", ["unknown name 'row'", "rows"]),
         ("rows: a.csv\nseed: x", ["`seed`", "int"]),
         ("rows: a.csv\nsets: [{observe: mean}]", ["number 1 of `sets` has no `file`"]),

@@ -322,7 +322,7 @@ def test_damaged_converted_file(damage):
     with path.open("wb") as stream:
         write_table(stream, {"a": rng.normal(size=500), "target": rng.normal(size=500)})
     path.write_bytes(damage(path.read_bytes()))
-    with pytest.raises(ChecksumError, match=r"airfoil.csv.gz has been altered or is not whole"):
+    with pytest.raises(ChecksumError, match=r"airfoil.csv.gz has been altered or is incomplete"):
         datasets.load("airfoil", download=False)
 
 

@@ -22,11 +22,32 @@ TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
-def same(shown, printed):
-    """The same words, and numbers that another version of a library might give."""
-    mine, theirs = ([float(n) for n in NUMBER.findall(text)] for text in (shown, printed))
+def same(shown, printed, rel=0.01):
+    """The same words, and numbers that agree to 1 % or to one unit in the last digit shown."""
     words = [NUMBER.sub("#", text).split() for text in (shown, printed)]
-    return words[0] == words[1] and mine == pytest.approx(theirs, rel=0.2, abs=0.05)
+    pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=False)
+    return words[0] == words[1] and all(
+        float(theirs) == pytest.approx(float(mine), rel=rel, abs=1.01 * last_digit(mine))
+        for mine, theirs in pairs
+    )
+
+
+def last_digit(number):
+    """One unit in the last digit of a printed number.
+
+    >>> last_digit("-0.38"), last_digit("12"), last_digit("1.5e-3")
+    (0.01, 1.0, 0.0001)
+    """
+    digits, _, power = number.partition("e")
+    return 10.0 ** (int(power or 0) - len(digits.partition(".")[2]))
+
+
+def test_outputs_are_compared_strictly():
+    assert same("loss 0.381, 120 sets", "loss 0.382, 121 sets")
+    assert not same("loss 0.381", "loss 0.391")
+    assert not same("120 sets", "130 sets")
+    assert not same("loss 0.381", "error 0.381")
+    assert not same("loss 0.381", "loss 0.381 0.4")
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,9 @@ FAST = sw.LightGBM(n_estimators=15, num_threads=1)
 
 
 def regressor(learner=FAST, **more):
-    return sw.AggregateRegressor(learner=learner, random_state=0, verbose=0, **more)
+    return sw.AggregateRegressor(
+        learner=learner, random_state=0, validation=None, verbose=0, **more
+    )
 
 
 def blobs(n=300, n_classes=3, seed=0):
@@ -35,7 +37,7 @@ def test_several_kinds_add_up():
     X, z, means = friedman(n=600)
     ranks = sw.Rank().observe(z, sw.Sets.random(600, 3000, 2, replace=False, seed=3))
     few = sw.Direct().observe(z, np.arange(20)[:, None])
-    model = regressor().fit(X, [ranks, few, means])
+    model = regressor(overlap="independent").fit(X, [ranks, few, means])
     assert model.identifiability_ == "exactly"
     each = [model.score(X, o) * len(o) for o in (ranks, few, means)]
     total = len(ranks) + len(few) + len(means)
@@ -64,7 +66,9 @@ def test_kinds_of_tables(make, learner):
 def test_predictions_of_classes_use_the_labels():
     X, y = blobs()
     counts = sw.Counts(n_classes=3).observe(y, sw.Sets.random(300, 200, 4, seed=1))
-    model = sw.AggregateClassifier(["red", "green", "blue"], "linear", verbose=0).fit(X, counts)
+    model = sw.AggregateClassifier(
+        ["red", "green", "blue"], "linear", validation=None, verbose=0
+    ).fit(X, counts)
     names = np.array(["red", "green", "blue"])
     assert np.mean(model.predict(X) == names[y]) > 0.9
     assert model.predict_proba(X).shape == (300, 3)
@@ -75,11 +79,14 @@ def test_predictions_of_classes_use_the_labels():
     assert np.mean(after.probs.argmax(1) == y[counts.sets.indices]) > 0.95
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", [sw.Linear(alpha=0.01), FAST], ids=str)
 def test_similarity_and_alignment(learner):
     X, y = blobs()
     pairs = sw.Similarity().observe(y, sw.Sets.random(300, 1500, 2, seed=1))
-    model = sw.AggregateClassifier(3, learner, n_restarts=2, random_state=0, verbose=0)
+    model = sw.AggregateClassifier(
+        3, learner, n_restarts=2, random_state=0, validation=None, verbose=0
+    )
     model.fit(X, pairs)
     assert model.identifiability_ == "up to a permutation of classes"
     assert permutation_accuracy(y, model.predict(X)) > 0.9
@@ -143,7 +150,9 @@ def test_nothing_is_printed_off_a_terminal(capfd):
 
 def test_impatience_is_a_warning():
     X, _, ranks = friedman(n=200, size=2, aggregate=sw.Rank())
-    model = sw.AggregateRegressor(sw.Normal(scale=0.01), sw.Linear(max_iter=2), verbose=0)
+    model = sw.AggregateRegressor(
+        sw.Normal(scale=0.01), sw.Linear(max_iter=2), validation=None, verbose=0
+    )
     with pytest.warns(ConvergenceWarning, match="iterations"):
         model.fit(X, ranks)
 
@@ -176,7 +185,9 @@ def test_bad_choices():
     with pytest.raises(ValueError, match="distinct"):
         sw.AggregateClassifier(["a", "a"]).fit(X, means)
     with pytest.raises(ValueError, match="classes are 0 to 1"):
-        sw.AggregateClassifier(2, "linear", verbose=0).fit(X, sw.Direct().observe([0, 1, 2], [[2]]))
+        sw.AggregateClassifier(2, "linear", validation=None, verbose=0).fit(
+            X, sw.Direct().observe([0, 1, 2], [[2]])
+        )
     with pytest.raises(ValueError, match="cannot give"):
         sw.AggregateRegressor("poisson", "linear").fit(
             X, sw.Observations(sw.Sum(), [[0, 1]], [1.5])
@@ -199,7 +210,7 @@ def test_a_scale_from_held_out_sets_makes_honest_intervals():
     means = sw.Mean().observe(z[:1000], sw.Sets.random(1000, 300, 4, seed=1))
     held_out = sw.Mean().observe(z[1000:2000], sw.Sets.random(1000, 200, 4, seed=2))
     learner = sw.LightGBM(n_estimators=40, num_threads=1)
-    model = sw.AggregateRegressor("normal", learner, random_state=0, verbose=0)
+    model = sw.AggregateRegressor("normal", learner, random_state=0, validation=None, verbose=0)
     model.fit(X[:1000], means, eval=(X[1000:2000], held_out))
     d = model.predict_dist(X[2000:])
     inside = np.abs(z[2000:] - d.loc.numpy()) < 1.645 * d.scale.numpy()

@@ -44,7 +44,7 @@ def task(cls, size=(2, 4)):
 
 
 def estimator(cls, learner, **kwargs):
-    common = {"learner": learner, "random_state": 0, "verbose": 0, **kwargs}
+    common = {"learner": learner, "validation": None, "random_state": 0, "verbose": 0, **kwargs}
     if cls is MajorityClass:
         return sw.AggregateClassifier(3, **common)
     return sw.AggregateRegressor(sw.Normal(scale="shared"), **common)

@@ -80,7 +80,7 @@ def test_a_rule_is_registered_once():
 
     register()
     register()  # the same lines again, as when a module is loaded anew
-    with pytest.raises(ValueError, match=r"known already: .*test_house.py:\d+ and .*:\d+ both"):
+    with pytest.raises(ValueError, match=r"exists already: .*test_house.py:\d+ and .*:\d+ both"):
 
         @sw.likelihood(Twice, sw.Normal.distribution)
         def other(aggregate, distribution, sets, y):

@@ -51,10 +51,32 @@ def test_classes_are_logistic_regression(data):
     task = make_task(X, sw.Direct().observe(y, singles(400)), sw.Categorical(2))
     fitted = Linear(alpha=1.0).fit(task)
     standard = (X - X.mean(0)) / X.std(0)
-    # two columns of coefficients share a difference w, each half of it: penalty w²/4
-    theirs = LogisticRegression(C=2.0, tol=1e-10).fit(standard, y)
+    theirs = LogisticRegression(C=1.0, tol=1e-10).fit(standard, y)
     mine = np.diff(fitted.model.raw(X))[:, 0]
     np.testing.assert_allclose(mine, theirs.decision_function(standard), rtol=1e-4, atol=1e-4)
+
+
+def test_three_classes_are_logistic_regression(data):
+    X, z = data
+    y = np.digitize(z, np.quantile(z, [0.3, 0.7]))
+    fitted = Linear(alpha=20.0).fit(
+        make_task(X, sw.Direct().observe(y, singles(400)), sw.Categorical(3))
+    )
+    standard = (X - X.mean(0)) / X.std(0)
+    theirs = LogisticRegression(C=1 / 20, tol=1e-10, max_iter=1000).fit(standard, y)
+    mine = torch.tensor(fitted.model.raw(X)).softmax(1)
+    np.testing.assert_allclose(mine, theirs.predict_proba(standard), atol=1e-5)
+
+
+@pytest.mark.parametrize("scale", ["shared", 7.0])
+@pytest.mark.parametrize("noise", [None, 50.0])
+def test_alpha_is_that_of_ridge_whatever_scale_and_noise(data, scale, noise):
+    X, z = data
+    aggregate = sw.Direct() if noise is None else sw.Noisy(sw.Direct(), normal=noise)
+    task = make_task(X, sw.Observations(aggregate, singles(400), z), sw.Normal(scale=scale))
+    standard = (X - X.mean(0)) / X.std(0)
+    theirs = Ridge(alpha=30.0).fit(standard, z).predict(standard)
+    np.testing.assert_allclose(Linear(alpha=30.0).fit(task).model.raw(X)[:, 0], theirs, rtol=1e-8)
 
 
 @pytest.mark.parametrize(

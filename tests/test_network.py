@@ -572,7 +572,9 @@ def test_many_classes_begin_as_clusters(monkeypatch, aggregate, scale):
     monkeypatch.setattr(network_beginning, "_best", best)
     monkeypatch.setattr(network_beginning, "STEPS", (500, 1000))
     learner = Network(module, epochs=8)
-    est = sw.AggregateClassifier(10, learner, n_restarts=2, random_state=0, verbose=0)
+    est = sw.AggregateClassifier(
+        10, learner, n_restarts=2, random_state=0, validation=None, verbose=0
+    )
     est.fit(X[:1300], observed)
     assert bool(tried) == (scale == 3.0)  # a factor behind the last layer is noticed
     if not tried:

@@ -47,7 +47,7 @@ def observed(aggregate):
 
 
 def fitted(family, learner, observations):
-    est = sw.AggregateRegressor(family, learner, random_state=0, verbose=0)
+    est = sw.AggregateRegressor(family, learner, random_state=0, validation=None, verbose=0)
     return est.fit(X, observations)
 
 

@@ -205,8 +205,9 @@ def test_constructor_refusals():
     ):
         with pytest.raises(ValueError, match=r".+"):
             make()
-    with pytest.raises(TypeError, match="flip"):
-        sw.Noisy(sw.Rank(), laplace=1.0)
+    for aggregate in (sw.Rank(), sw.Max(), sw.Noisy(sw.Sum(), normal=1.0)):
+        with pytest.raises(TypeError, match=r"linear in the targets .* use flip=p"):
+            sw.Noisy(aggregate, laplace=1.0)
     with pytest.raises(TypeError, match="cannot be flipped"):
         sw.Noisy(sw.Mean(), flip=0.1).observe(
             np.arange(60.0), sw.Sets.random(60, 60, 2, seed=0), seed=0
@@ -249,7 +250,7 @@ def test_errors_carry_the_number_of_the_set():
 @pytest.mark.parametrize("outcome", OUTCOMES, ids=lambda one: type(one).__name__)
 def test_outcomes_are_checked_and_read(outcome):
     sets = sw.Sets([[0, 1], [1, 2]])
-    first, second = np.array([0.0, np.nan]), np.array([1.0, np.nan])
+    first, second = np.array([1.0, np.nan]), np.array([1.0, np.nan])
     assert outcome.words
     if isinstance(outcome, Order):
         assert outcome.check("T", sets, None) is None

@@ -36,10 +36,14 @@ PAIRS = sw.Similarity().observe((Z > 0).astype(int), sw.Sets.random(80, 60, 2, s
 
 def fit(learner, observations=MEANS, table=X, **kwargs):
     if observations is MEANS or isinstance(observations.aggregate, sw.Rank):
-        est = AggregateRegressor(learner=learner, random_state=0, verbose=0, **kwargs)
+        est = AggregateRegressor(
+            learner=learner, random_state=0, validation=None, verbose=0, **kwargs
+        )
     else:
         kwargs = {"n_classes": 3, "n_restarts": 1, **kwargs}
-        est = AggregateClassifier(learner=learner, random_state=0, verbose=0, **kwargs)
+        est = AggregateClassifier(
+            learner=learner, random_state=0, validation=None, verbose=0, **kwargs
+        )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # of few steps
         return est.fit(table, observations)
@@ -183,7 +187,7 @@ def test_an_interrupted_save_leaves_the_old_model(moment, tmp_path, monkeypatch)
         if moment == "model":
             patch.setattr(type(second.model_), "save", stop)
         elif moment == "text":
-            patch.setattr("setwise.io.persistence.os.fsync", stop)
+            patch.setattr("os.fsync", stop)
         else:
             patch.setattr(Path, "replace", stop)
         for target in ("model", "new"):

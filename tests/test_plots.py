@@ -19,14 +19,16 @@ CLASSES = (X[:, 0] > 0).astype(int) + (X[:, 0] > 0.5)
 
 
 def regressor(X, observations, **options):
-    return sw.AggregateRegressor(learner="linear", verbose=0, **options).fit(X, observations)
+    return sw.AggregateRegressor(learner="linear", validation=None, verbose=0, **options).fit(
+        X, observations
+    )
 
 
 def classifier(n_classes, observations, X=X):
     learner = sw.Linear(alpha=0.1)
-    return sw.AggregateClassifier(n_classes, learner, random_state=0, verbose=0).fit(
-        X, observations
-    )
+    return sw.AggregateClassifier(
+        n_classes, learner, random_state=0, validation=None, verbose=0
+    ).fit(X, observations)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +67,7 @@ def test_fit_without_a_formula_for_quantiles():
 
 def test_learning_curve_marks_the_best_step(means, model):
     network = sw.Network(hidden=(8,), epochs=12)
-    est = sw.AggregateRegressor(learner=network, random_state=0, verbose=0)
+    est = sw.AggregateRegressor(learner=network, random_state=0, validation=None, verbose=0)
     est.fit(X, means.take(np.arange(80)), eval=(X, means.take(np.arange(80, 120))))
     ax = plots.learning_curve(est, ax=plots.blank())
     best = max(entry["valid"] for entry in est.history_)
@@ -144,7 +146,7 @@ def test_identifiability_says_what_is_open_and_what_align_settled(means):
         return " ".join(text.get_text() for text in ax.texts)
 
     assert "targets) is left open" in words()
-    assert "The unit (a factor for all targets) is told" in words()
+    assert "The unit (a factor for all targets) is determined" in words()
     est.align(X[:9], Z[:9])
     assert "settled by align" in words()
 

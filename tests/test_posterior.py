@@ -1,10 +1,13 @@
 """Posteriors and expected observations against enumeration, quadrature and simulation."""
 
+import itertools
+
 import numpy as np
 import oracle
 import pytest
 import torch
 from cases import example, make_sets, members_of, observe, trials
+from scipy import stats
 from torch import distributions as td
 
 import setwise as sw
@@ -278,3 +281,114 @@ def test_expected_wrong_size_and_wrong_targets():
         expected_aggregate(sw.Mean(), td.Normal(torch.zeros(0), torch.ones(0)), sw.Sets([])).size
         == 0
     )
+
+
+# ---- observations seen through noise, by brute force and without the oracle
+
+LAWS = {"normal": stats.norm(0, 0.7), "laplace": stats.laplace(0, 0.7)}
+THREE = sw.Sets([[0, 1, 2]])
+LOGITS = torch.tensor([[0.3, -0.8, 0.5], [1.0, 0.2, -0.6], [-0.5, 0.9, 0.1]]).double()
+
+
+def class_posterior(likelihood, size):
+    """P(class | y) of each member, from p(y | z) of every tuple of classes."""
+    p = torch.softmax(LOGITS, 1).numpy()
+    z = np.array(list(itertools.product(range(3), repeat=size)))
+    joint = likelihood(z) * np.prod([p[k, z[:, k]] for k in range(size)], axis=0)
+    found = [[joint[z[:, k] == c].sum() for c in range(3)] for k in range(size)]
+    return np.array(found) / joint.sum()
+
+
+@pytest.mark.parametrize("flip", [0.1, 0.6])
+@pytest.mark.parametrize(
+    ("aggregate", "size", "y", "clean", "n_values"),
+    [
+        (sw.Similarity(), 2, 1.0, lambda z: z[:, 0] == z[:, 1], 2),
+        (sw.AnyPositive(2), 3, 0.0, lambda z: (z == 2).any(1), 2),
+        (sw.Rank(), 2, 0.5, lambda z: 0.5 + 0.5 * np.sign(z[:, 0] - z[:, 1]), 3),
+        (sw.Direct(), 1, 2.0, lambda z: z[:, 0], 3),
+        (sw.Max(), 3, 1.0, lambda z: z.max(1), 3),
+        (sw.Sum(), 3, 4.0, lambda z: z.sum(1), 7),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, sw.Aggregate) else None,
+)
+def test_flipped_labels_by_enumeration(flip, aggregate, size, y, clean, n_values):
+    def likelihood(z):
+        return np.where(clean(z) == y, 1 - flip, flip / (n_values - 1))
+
+    o = sw.Observations(sw.Noisy(aggregate, flip=flip), THREE.indices[None, :size], [y])
+    found = posterior(o, td.Categorical(logits=LOGITS)).probs
+    np.testing.assert_allclose(found, class_posterior(likelihood, size), rtol=1e-9)
+
+
+@pytest.mark.parametrize("noise", sorted(LAWS))
+@pytest.mark.parametrize(
+    "aggregate", [sw.Counts(), sw.Proportions(), sw.Sum(), sw.Mean()], ids=repr
+)
+def test_noise_added_to_classes_by_enumeration(aggregate, noise):
+    law = LAWS[noise]
+    shared = isinstance(aggregate, sw.Proportions | sw.Mean)
+    counted = isinstance(aggregate, sw.Counts)
+    y = np.array([2.1, -0.4, 1.2] if counted else [2.3]) / (3 if shared else 1)
+
+    def likelihood(z):
+        clean = np.stack([(z == c).sum(1) for c in range(3)], 1) if counted else z.sum(1)[:, None]
+        return law.pdf(y - clean / (3 if shared else 1)).prod(1)
+
+    o = sw.Observations(sw.Noisy(aggregate, **{noise: 0.7}), THREE, y[None] if counted else y)
+    found = posterior(o, td.Categorical(logits=LOGITS)).probs
+    np.testing.assert_allclose(found, class_posterior(likelihood, 3), rtol=1e-9)
+
+
+PAIR = sw.Sets([[0, 1]], weights=[1.0, 2.0])
+NUMBERS = {
+    "normal": (td.Normal, [0.4, -0.9], [1.1, 0.8], stats.norm),
+    "laplace": (td.Laplace, [0.4, -0.9], [1.1, 0.8], stats.laplace),
+    "gumbel": (td.Gumbel, [0.4, -0.9], [1.1, 0.8], stats.gumbel_r),
+    "gamma": (td.Gamma, [2.0, 3.5], [1.5, 0.9], None),
+}
+
+
+def on_a_grid(family, likelihood):
+    """Means and standard deviations of two members given y, by a midpoint rule on a grid."""
+    kind, first, second, law = NUMBERS[family]
+    if law is None:
+        members = [stats.gamma(a, scale=1 / b) for a, b in zip(first, second, strict=True)]
+    else:
+        members = [law(a, b) for a, b in zip(first, second, strict=True)]
+    edges = [np.linspace(m.ppf(1e-9), m.ppf(1 - 1e-9), 4001) for m in members]
+    z = [0.5 * (e[1:] + e[:-1]) for e in edges]
+    p = [np.diff(m.cdf(e)) for m, e in zip(members, edges, strict=True)]
+    joint = likelihood(z[0][:, None], z[1]) * p[0][:, None] * p[1]
+    joint /= joint.sum()
+    shares = [joint.sum(1), joint.sum(0)]
+    mean = np.array([share @ at for share, at in zip(shares, z, strict=True)])
+    square = np.array([share @ at**2 for share, at in zip(shares, z, strict=True)])
+    rows = [torch.tensor(values, dtype=torch.float64) for values in (first, second)]
+    return kind(*rows), mean, np.sqrt(square - mean**2)
+
+
+@pytest.mark.parametrize("noise", sorted(LAWS))
+@pytest.mark.parametrize("family", sorted(NUMBERS))
+@pytest.mark.parametrize(
+    ("aggregate", "factors"),
+    [(sw.Sum(), (1, 2)), (sw.Mean(), (1 / 3, 2 / 3)), (sw.Difference(), (1, -1))],
+    ids=["Sum", "Mean", "Difference"],
+)
+def test_noise_added_to_numbers_on_a_grid(aggregate, factors, family, noise):
+    y = 1.7
+    law, (a, b) = LAWS[noise], factors
+    d, mean, std = on_a_grid(family, lambda first, second: law.pdf(y - a * first - b * second))
+    found = posterior(sw.Observations(sw.Noisy(aggregate, **{noise: 0.7}), PAIR, [y]), d)
+    np.testing.assert_allclose(found.mean, mean, atol=2e-3 if family in LEVY else 1e-5)
+    if family not in LEVY:
+        np.testing.assert_allclose(found.std, std, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["normal", "gamma"])
+def test_flipped_comparisons_of_numbers_on_a_grid(family):
+    d, mean, std = on_a_grid(family, lambda first, second: np.where(first > second, 0.2, 0.8))
+    o = sw.Observations(sw.Noisy(sw.Rank(), flip=0.2), [[0, 1]], [0.0])
+    found = posterior(o, d)
+    np.testing.assert_allclose(found.mean, mean, atol=1e-3)
+    np.testing.assert_allclose(found.std, std, atol=1e-3)

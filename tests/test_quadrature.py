@@ -19,10 +19,8 @@ from setwise._math.order_probability import log_ordered
 from setwise._math.pair_differences import Tails, between
 from setwise._math.quadrature import clenshaw_curtis, log_integral, rebuild
 from setwise._math.summation import log_sum
-from setwise.aggregates.choice import Choice
-from setwise.aggregates.difference import Difference
-from setwise.aggregates.rank import Rank
-from setwise.aggregates.ranking import Ranking
+from setwise.aggregates.pairs import Difference, Rank
+from setwise.aggregates.ranking import Choice, Ranking
 from setwise.distributions import (
     LogisticDistribution,
     double,

@@ -1,34 +1,23 @@
-"""What overlapping means tell of single targets."""
+"""The paper's tables of regression: what overlapping means tell, and plain gradient descent."""
 
 import numpy as np
 import pytest
 import torch
 
 import setwise as sw
-from reproduction.regression import _rank_slope, _sgd, solve_targets
+from reproduction.regression import _rank_slope, _sgd, one, split
 from setwise.objective import Objective
 
 
-def test_more_means_than_rows_tell_every_target():
+def test_overlapping_means_are_as_good_as_targets():
     rng = np.random.default_rng(0)
-    X, z = rng.normal(size=(300, 2)), rng.normal(size=300)
-    means = sw.Mean().observe(z, sw.Sets.random(300, 600, 4, seed=1))
-    solved = solve_targets(X, means)
-    rows = solved.sets.indices
-    np.testing.assert_allclose(solved.y, z[rows], atol=1e-6)
-    assert len(rows) > 295
-
-
-def test_disjoint_means_move_a_model_by_their_error_alone():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(400, 2))
-    z = X @ [1.0, 2.0] + 0.1 * rng.normal(size=400)
-    means = sw.Mean().observe(z, sw.Sets(np.arange(400).reshape(100, 4)))
-    solved = solve_targets(X, means)
-    model = sw.AggregateRegressor(sw.Normal(), sw.Linear(alpha=1e-3), verbose=0).fit(X, means)
-    moved = (solved.y - model.predict(X)).reshape(100, 4)
-    np.testing.assert_allclose(moved, np.repeat(moved[:, :1], 4, 1), atol=1e-9)
-    np.testing.assert_allclose(solved.y.reshape(100, 4).mean(1), means.y, atol=1e-9)
+    X = rng.normal(size=(300, 2))
+    z = X @ [1.0, 2.0] + rng.normal(size=300)
+    parts = split(X, z, 0)
+    errors = {m: one(parts, m, "best", 0) for m in ("mean_mle_lr", "supervised_lr")}
+    (means, note), (targets, _) = errors.values()
+    assert "joint likelihood of means over 18" in note
+    assert means == pytest.approx(targets, rel=0.02)
 
 
 @pytest.mark.parametrize("family", [sw.Normal(scale=1.0), sw.Gumbel(scale=1.0)])

@@ -37,7 +37,7 @@ def kinds():
 @pytest.fixture(scope="module")
 def model(kinds):
     learner = sw.LightGBM(n_estimators=15, num_leaves=4, min_child_samples=5, num_threads=1)
-    est = sw.AggregateRegressor(learner=learner, random_state=0, verbose=0)
+    est = sw.AggregateRegressor(learner=learner, random_state=0, validation=None, verbose=0)
     return est.fit(X, kinds[0], eval=(X, kinds[1]))
 
 
@@ -110,7 +110,9 @@ def test_without_data_the_report_says_what_is_missing(model, tmp_path):
 def test_without_held_out_sets_the_report_warns(tmp_path):
     triplets = sw.Triplet().observe((Z > 1).astype(int), sw.Sets.random(120, 100, 3, seed=0))
     table = X.to_numpy()
-    est = sw.AggregateClassifier(2, sw.Linear(alpha=1.0), random_state=0, verbose=0)
+    est = sw.AggregateClassifier(
+        2, sw.Linear(alpha=1.0), random_state=0, validation=None, verbose=0
+    )
     est.fit(table, triplets)
     text = est.report(tmp_path / "x.html", table, triplets).read_text(encoding="utf-8")
     assert "do not tell how well the model does on new ones" in text

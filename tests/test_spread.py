@@ -147,14 +147,16 @@ def heard(n=1500, seed=0):
 def test_score_of_a_profile_forgets_the_scale_of_the_fit(family):
     X, z, a, seen, held_out = heard()
     learner = sw.LightGBM(n_estimators=60, num_threads=1)
-    est = sw.AggregateRegressor(family, learner, random_state=0, verbose=0).fit(X[:a], seen)
+    est = sw.AggregateRegressor(family, learner, random_state=0, validation=None, verbose=0).fit(
+        X[:a], seen
+    )
     as_fitted = est.score(X[a : 2 * a], held_out)
     profile = est.score(X[a : 2 * a], held_out, profile=True)
     assert profile > as_fitted + 0.1
     assert profile > est.score_constant(X[a : 2 * a], held_out)
     assert est.spread_.tolist() == [0.0] * family.n_spread
 
-    stopped = sw.AggregateRegressor(family, learner, random_state=0, verbose=0)
+    stopped = sw.AggregateRegressor(family, learner, random_state=0, validation=None, verbose=0)
     stopped.fit(X[:a], seen, eval=(X[a : 2 * a], held_out))
     again = stopped.score(X[a : 2 * a], held_out, profile=True)
     assert stopped.score(X[a : 2 * a], held_out) == pytest.approx(again, abs=5e-3)
@@ -172,9 +174,9 @@ def test_ranks_are_stopped_by_their_order():
         sw.Rank().observe(z[i : i + 300], sw.Sets.random(300, 1500, 2, replace=False, seed=i))
         for i in (0, 300)
     )
-    est = sw.AggregateRegressor(learner=sw.LightGBM(num_threads=1), random_state=0, verbose=0).fit(
-        X[:300], seen, eval=(X[300:600], held_out)
-    )
+    est = sw.AggregateRegressor(
+        learner=sw.LightGBM(num_threads=1), random_state=0, validation=None, verbose=0
+    ).fit(X[:300], seen, eval=(X[300:600], held_out))
     assert "shift" in est.identifiability_.level or "affine" in est.identifiability_.level
     assert float(est.shared_) > 0.2
     new = sw.Rank().observe(z[600:], sw.Sets.random(300, 1500, 2, replace=False, seed=9))
@@ -219,7 +221,7 @@ def test_held_out_sets_do_not_make_models_worse(name, learner):
 @pytest.mark.parametrize("family", [sw.Normal(), sw.Normal("predicted"), sw.Gamma()], ids=repr)
 def test_refit_learns_from_all_sets_with_what_held_out_sets_chose(learner, family, tmp_path):
     X, z, a, seen, held_out = heard(900)
-    est = sw.AggregateRegressor(family, learner, random_state=0, verbose=0)
+    est = sw.AggregateRegressor(family, learner, random_state=0, validation=None, verbose=0)
     both = [seen, held_out.over(held_out.sets.indices + a)]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that a few epochs are too few

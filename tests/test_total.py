@@ -16,7 +16,7 @@ from torch import distributions as td
 from setwise._math.integer_sums import _log_pmf, log_probability_of_class_sum
 from setwise._math.normal_laplace import log_normal_laplace
 from setwise._math.student_transform import end_of_cut, log_transform, log_transform_on_cut
-from setwise.aggregates.noisy import noisy_total
+from setwise.aggregates.noisy import Noisy, noisy_total
 from setwise.aggregates.total import Mean, Sum
 from setwise.distributions import LogisticDistribution, map_parameters
 from setwise.likelihood import Targets, log_likelihood
@@ -457,6 +457,10 @@ def test_errors_name_the_set():
         log_likelihood(Sum(), td.Poisson(torch.ones(3)), unequal, [1.0, 1.0])
     with pytest.raises(ValueError, match=r"set 1 .* needs equal weights within a set"):
         log_likelihood(Mean(), td.Categorical(torch.ones(3, 2)), unequal, [1.0, 1.0])
+    ragged = Sets([[0, 1], [0], [1, 2]], weights=[1.0, 1.0, 1.0, 2.0, 1.0])
+    for aggregate in (Sum(), Noisy(Sum(), normal=1.0)):
+        with pytest.raises(ValueError, match=r"set 2 .*weight.*2"):
+            log_likelihood(aggregate, td.Categorical(torch.ones(3, 2)), ragged, [1.0, 1.0, 1.0])
     equal = Sets([[0, 1], [1, 2]], weights=[1.0, 1.0, 2.0, 2.0])
     assert log_likelihood(Mean(), td.Poisson(torch.ones(3)), equal, [1.0, 1.5]).isfinite().all()
 

@@ -24,6 +24,7 @@ class LogNormal(Family):
     distribution: ClassVar = torch.distributions.LogNormal
     kind: ClassVar = Continuous
     positive: ClassVar = True  # integrals run over log z
+    unit: ClassVar = "loc"  # the raw number that changes with the unit of z
     outputs: ClassVar = ("loc",)
     shared: ClassVar = ("log_scale",)
 

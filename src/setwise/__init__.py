@@ -13,22 +13,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from setwise import checks, datasets, distributions, metrics, model_selection, plots
-    from setwise.aggregates.any_positive import AnyPositive
-    from setwise.aggregates.choice import Choice
-    from setwise.aggregates.coarse import Coarse
+    from setwise.aggregates.comparisons import Similarity, Triplet
     from setwise.aggregates.counts import Counts, Proportions
     from setwise.aggregates.custom import Custom
-    from setwise.aggregates.difference import Difference
-    from setwise.aggregates.direct import Direct, Interval, PrimaryInstance
+    from setwise.aggregates.direct import Coarse, Direct, Interval, PrimaryInstance
     from setwise.aggregates.fold import Fold
     from setwise.aggregates.noisy import Noisy
     from setwise.aggregates.order_statistics import Max, Median, Min, OrderStatistic
-    from setwise.aggregates.presence import Presence
-    from setwise.aggregates.rank import Rank
-    from setwise.aggregates.ranking import Ranking
-    from setwise.aggregates.similarity import Similarity
+    from setwise.aggregates.pairs import Difference, Rank
+    from setwise.aggregates.presence import AnyPositive, Presence
+    from setwise.aggregates.ranking import Choice, Ranking
     from setwise.aggregates.total import Mean, Sum
-    from setwise.aggregates.triplet import Triplet
     from setwise.aggregates.uncoupled import Uncoupled
     from setwise.distributions import (
         Categorical,
@@ -46,7 +41,17 @@ if TYPE_CHECKING:
     from setwise.errors import SetError
     from setwise.estimators import AggregateClassifier, AggregateRegressor
     from setwise.io import load
-    from setwise.learners import EM, CatBoost, LightGBM, Linear, Network, XGBoost
+    from setwise.learners import (
+        EM,
+        Auto,
+        Blend,
+        CatBoost,
+        Ensemble,
+        LightGBM,
+        Linear,
+        Network,
+        XGBoost,
+    )
     from setwise.likelihood import Aggregate, likelihood, log_likelihood
     from setwise.observations import Observations
     from setwise.sets import Sets
@@ -54,63 +59,15 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "EM",
-    "Aggregate",
-    "AggregateClassifier",
-    "AggregateRegressor",
-    "AnyPositive",
-    "CatBoost",
-    "Categorical",
-    "Cauchy",
-    "Choice",
-    "Coarse",
-    "Counts",
-    "Custom",
-    "Difference",
-    "Direct",
-    "Exponential",
-    "Fold",
-    "Gamma",
-    "Gumbel",
-    "Interval",
-    "Laplace",
-    "LightGBM",
-    "Linear",
-    "Logistic",
-    "Max",
-    "Mean",
-    "Median",
-    "Min",
-    "NegativeBinomial",
-    "Network",
-    "Noisy",
-    "Normal",
-    "Observations",
-    "OrderStatistic",
-    "Poisson",
-    "Presence",
-    "PrimaryInstance",
-    "Proportions",
-    "Rank",
-    "Ranking",
-    "SetError",
-    "Sets",
-    "Similarity",
-    "StudentT",
-    "Sum",
-    "Triplet",
-    "Uncoupled",
-    "XGBoost",
-    "checks",
-    "datasets",
-    "distributions",
-    "likelihood",
-    "load",
-    "log_likelihood",
-    "metrics",
-    "model_selection",
-    "plots",
-]
+    "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
+    "CatBoost", "Categorical", "Cauchy", "Choice", "Coarse", "Counts", "Custom", "Difference",
+    "Direct", "Ensemble", "Exponential", "Fold", "Gamma", "Gumbel", "Interval", "Laplace",
+    "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial", "Network",
+    "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence", "PrimaryInstance",
+    "Proportions", "Rank", "Ranking", "SetError", "Sets", "Similarity", "StudentT", "Sum",
+    "Triplet", "Uncoupled", "XGBoost", "checks", "datasets", "distributions", "likelihood", "load",
+    "log_likelihood", "metrics", "model_selection", "plots",
+]  # fmt: skip
 
 # Nothing is imported before it is used (PEP 562): `setwise --help` needs none of it. A public name
 # is one of these modules, or is listed in `__all__` of one of the homes.

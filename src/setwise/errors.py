@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["SetError"]
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["SetError", "check_each"]
 
 
 class SetError(ValueError):
@@ -23,3 +26,13 @@ class SetError(ValueError):
 
     def __str__(self) -> str:
         return f"set {self.set} {f'of {self.of} ' if self.of else ''}{self.said}"
+
+
+def check_each(good: Any, said: Callable[[Any], str], set_ids: Any = None) -> None:
+    """Raises a `SetError` about the first entry of the array `good` that is False.
+
+    The first axis counts sets, or members whose sets are `set_ids`; `said` gets the entry's index.
+    """
+    if not good.all():
+        at = tuple(int(axis[0]) for axis in (~good).nonzero())
+        raise SetError(at[0] if set_ids is None else set_ids[at[0]], said(at))

@@ -12,35 +12,55 @@ from typing import Any, Self
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise import distributions
-from setwise.distributions import Family, map_parameters, point_estimate
+from setwise._threads import at_most
+from setwise.distributions import Family, map_parameters
 from setwise.identifiability import Alignment, Identifiability, diagnose, identify, solve_alignment
 from setwise.inference import Posterior, expected_aggregate, posterior
 from setwise.io import Saveable
-from setwise.learners import Fitted, Learner, Model, Network, Task
+from setwise.learners import Learner, Model, Task
 from setwise.learners import resolve as resolve_learner
-from setwise.learners.inputs import as_table, feature_names, n_features, n_rows
+from setwise.learners.inputs import (
+    as_table,
+    check_features,
+    feature_names,
+    n_features,
+    n_rows,
+    take_rows,
+)
 from setwise.learners.progress import Progress
-from setwise.likelihood import Aggregate, find_rule
-from setwise.objective import Intercept, Objective, judge
+from setwise.likelihood import Aggregate
+from setwise.objective import Intercept, Objective, judge, objective_of
 from setwise.observations import Observations
 from setwise.sets import Sets
+from setwise.summary import PredictsClasses, PredictsNumbers
+from setwise.summary.described import Described
+from setwise.validation import Split, fit_best, hold_out
 
 __all__ = ["AggregateClassifier", "AggregateRegressor"]
 
 
-class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
+# What held-out sets have chosen, which a last fit to other sets keeps.
+_CHOSEN = (
+    "shared_", "spread_", "history_", "leaderboard_", "validation_", "held_out_score_",
+    "constant_score_",
+)  # fmt: skip
+
+
+class _AggregateEstimator(Saveable, Described):
     """What the regressor and the classifier share."""
 
     learner: str | Learner
+    overlap: str
     random_state: Any
     verbose: int
+    validation: str | None
 
     # ---- set by fit
     family_: Family
@@ -48,12 +68,16 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     model_: Model
     shared_: Tensor
     spread_: Tensor
-    intercept_: Intercept
+    constant_: Intercept
     steps_: int
     identifiability_: Identifiability
     alignment_: Alignment | None
     history_: list[dict[str, Any]]
     n_features_in_: int | None
+    leaderboard_: list[dict[str, Any]]
+    validation_: str | None
+    held_out_score_: float | None
+    constant_score_: float | None
 
     @abstractmethod
     def _family(self) -> Family:
@@ -69,52 +93,63 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     ) -> Self:
         """Learns from observations about sets of the rows of X.
 
-        `observations` is one `Observations` or a list of several kinds, which add up. `eval` is a
-        pair (X, observations) that is held out: learners that take many steps stop where its
-        likelihood is best, whatever the scale of the targets around the predictions; that scale is
-        then set by the held-out sets, since residuals of what was learned from are too small.
+        `observations` is one `Observations` or a list of several kinds, which add up.
+
+        With `validation="auto"` some sets are held out at first. They choose the learner, where
+        there are several, its penalty and how many steps it takes, and the scale of the targets
+        around the predictions, since residuals of sets learned from are too small. Then the choice
+        is fitted to all sets. `eval` is a pair (X, observations) that is held out instead, and not
+        learned from in the end. `leaderboard_` lists what was tried, `validation_` says what the
+        held-out sets had of their own: their "rows", or where all share rows only the "sets".
         """
-        return self._fit(resolve_learner(self.learner), X, observations, eval)
+        return self._fit(resolve_learner(self.learner), X, observations, eval, self.validation)
 
     def refit(self, X: Any, observations: Observations | Sequence[Observations]) -> Self:
-        """Fits once more, now to all sets, as held-out sets have shown to be best.
+        """Fits what the held-out sets of the last `fit` chose once more, now to these sets.
 
-        After a `fit` with `eval`: with as many rounds or epochs as were kept, and with the scale
-        that the held-out sets told, which no residual of what is learned from could tell.
+        Learner, steps and penalty stay, and so does the scale of the targets.
         """
         self._check_fitted()
-        shared, spread, history = self.shared_, self.spread_, self.history_
-        learner = self.learner_.for_steps(self.steps_) if self.steps_ else self.learner_
-        self._fit(learner, X, observations, None)
-        if learner.stops:
-            self.spread_ = shared - self.shared_ if len(shared) else spread
-            self.shared_ = shared
-        self.history_ = history
+        kept = {name: getattr(self, name) for name in _CHOSEN}
+        self._fit(self.learner_, X, observations, None, None)
+        if kept["validation_"]:
+            if len(self.shared_):  # the spread is relative to the shared parameters of the model
+                kept["spread_"] = kept["shared_"] - self.shared_
+            self.__dict__.update(kept)
         return self
 
-    def _fit(self, learner: Learner, X: Any, observations: Any, eval: Any) -> Self:
+    def _fit(
+        self, learner: Learner, X: Any, observations: Any, eval: Any, validation: str | None
+    ) -> Self:
+        if validation not in ("auto", None):
+            raise ValueError(f'validation is "auto" or None, got {validation!r}')
         family = self._family()
         X = as_table(X)
         objective = self._objective(family, X, observations, "observations")
-        held_out = None
+        splits: list[Split] = []
         if eval is not None:
             if not isinstance(eval, tuple | list) or len(eval) != 2:
                 raise TypeError(f"eval is a pair (X, observations), got {eval!r}")
             X_eval = as_table(eval[0])
-            self._check_features(X_eval, n_features(X), feature_names(X))
-            held_out = X_eval, self._objective(family, X_eval, eval[1], "eval observations")
+            check_features(X_eval, n_features(X), feature_names(X))
+            held_out = self._objective(family, X_eval, eval[1], "eval observations").batch()
+            splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.observations)
-        free = identifiability.scale
-        raw, shared = objective.start(free)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
-        progress = Progress(self.verbose)
         task = Task(
-            X=X, objective=objective, raw=raw, shared=shared, free=free, eval=held_out,
-            restarts=self._restarts(identifiability), seed=seed, progress=progress,
-        )  # fmt: skip
-        if task.restarts > 1 and not isinstance(learner, Network):
-            task.guide = Network.pilot(task)
-        fitted: Fitted = learner.fit(task)
+            X,
+            objective,
+            *objective.start(identifiability.scale),
+            free=identifiability.scale,
+            identifiability=identifiability,
+            restarts=self._restarts(identifiability),
+            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            progress=Progress(self.verbose),
+        )
+        self.validation_ = "given" if splits else None
+        with at_most(learner.threads(task)):
+            if validation and not splits:
+                splits, self.validation_ = hold_out(X, objective, task.seed)
+            fitted, learner, shared, spread, choice = fit_best(learner, task, splits)
         if not fitted.converged:
             warnings.warn(
                 f"{learner!r} stopped before it converged: the model may not be the best one; give "
@@ -123,61 +158,31 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
                 stacklevel=3,
             )
         self.family_, self.learner_, self.identifiability_ = family, learner, identifiability
-        self.model_, self.shared_ = fitted.model, fitted.shared.detach().double().cpu()
-        self.intercept_, self.steps_ = task.intercept, fitted.steps
-        self.spread_ = torch.zeros(family.n_spread, dtype=torch.float64)
-        if held_out is not None and learner.stops:
-            rows = self._raw(held_out[0])
-            self.spread_ = judge(held_out[1], rows, self.shared_, self.intercept_).change
-            self.shared_ = family.respread(rows, self.shared_, self.spread_)[1]
+        self.model_, self.shared_, self.spread_ = fitted.model, shared, spread
+        self.constant_, self.steps_ = task.intercept, fitted.steps
+        self.leaderboard_ = choice.leaderboard if choice else []
+        self.held_out_score_ = choice.best.score if choice else None
+        self.constant_score_ = choice.constant if choice else None
+        self.overlap_ = objective.overlap
         self.alignment_ = None
-        self.history_ = progress.history
+        self.history_ = task.progress.history
         self.n_features_in_ = n_features(X)
         self.__dict__.pop("feature_names_in_", None)
         if (names := feature_names(X)) is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
+        self._remember(X, objective.observations)
         return self
 
     def _restarts(self, identifiability: Identifiability) -> int:
         return 1
 
     def _objective(self, family: Family, X: Any, observations: Any, what: str) -> Objective:
-        listed = [observations] if isinstance(observations, Observations) else observations
-        if not isinstance(listed, list | tuple) or not all(
-            isinstance(o, Observations) for o in listed
-        ):
-            raise TypeError(
-                f"{what}: one setwise.Observations or a list of them is expected, got "
-                f"{observations!r}"[:500]
-            )
-        if not sum(len(o) for o in listed):
-            raise ValueError(f"{what}: there are no sets to learn from; give at least one")
-        for o in listed:
-            try:
-                find_rule(type(o.aggregate), family.distribution)
-            except TypeError as error:
-                raise TypeError(f"{what}: {o!r} does not fit this task: {error}") from None
-        return Objective(family, [o for o in listed if len(o)], n_rows(X))
+        return objective_of(family, n_rows(X), observations, what, self.overlap)
 
     def _check_fitted(self) -> None:
-        if not hasattr(self, "model_"):
-            raise NotFittedError(
-                f"this {type(self).__name__} is not fitted yet: call fit(X, observations) first"
-            )
-
-    def _check_features(self, X: Any, number: int | None, names: Any) -> None:
-        found = n_features(X)
-        if number is not None and found is not None and found != number:
-            raise ValueError(f"X has {found} features, but the model was fitted with {number}")
-        mine = feature_names(X)
-        if names is not None and mine is not None and list(names) != mine:
-            missing = [name for name in names if name not in mine]
-            extra = [name for name in mine if name not in names]
-            raise ValueError(
-                f"the columns of X are not those of the fit: missing {missing[:5]}, unknown "
-                f"{extra[:5]}"
-                + ("" if missing or extra else "; they are the same in another order")
-            )
+        check_is_fitted(
+            self, msg="this %(name)s is not fitted yet: call fit(X, observations) first"
+        )
 
     # ---- predicting
 
@@ -185,7 +190,7 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         """Raw and shared parameters of the rows of X, without alignment."""
         self._check_fitted()
         X = as_table(X)
-        self._check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
+        check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
         raw, _ = self.family_.respread(self._raw(X), self.shared_, self.spread_)
         return raw, self.shared_
 
@@ -194,7 +199,7 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         return torch.from_numpy(np.ascontiguousarray(self.model_.raw(X)))
 
     def _distribution(self, X: Any) -> Distribution:
-        """What the model itself says of each row, before alignment."""
+        """The distribution of each row's target, before alignment."""
         raw, shared = self._rows(X)
         return self.family_(raw, shared)
 
@@ -226,23 +231,23 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         """Mean log-likelihood per set of these observations: larger is better.
 
         With `profile=True` the scale of the targets is the one that suits these sets best, so that
-        predictions are judged and nothing else: the way to compare models on sets that they have
-        not seen. A scale that was fitted to the sets a model learned from is too small for others.
+        only predictions are judged: the way to compare models on sets that they have not seen, for
+        which a scale fitted to the sets that a model learned from is too small.
         """
         raw, shared = self._rows(X)
         objective = self._objective(self.family_, X, observations, "observations")
         if profile:
-            return judge(objective, raw, shared, self.intercept_).score
+            return judge(objective, raw, shared, self.constant_).score
         return objective.score(raw, shared)
 
     def score_constant(self, X: Any, observations: Observations | Sequence[Observations]) -> float:
         """What `score(..., profile=True)` gives a model without features, of the same fit."""
         self._check_fitted()
         objective = self._objective(self.family_, X, observations, "observations")
-        raw, shared = self.intercept_
-        return judge(objective, raw.expand(objective.n_rows, -1), shared, self.intercept_).score
+        raw, shared = self.constant_
+        return judge(objective, raw.expand(objective.n_rows, -1), shared, self.constant_).score
 
-    # ---- what set labels cannot tell
+    # ---- identifiability
 
     def diagnose(self, X: Any, observations: Observations | Sequence[Observations]) -> list[str]:
         """What these very sets leave open, in words; an empty list where nothing is."""
@@ -251,9 +256,10 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         return diagnose(objective, X, raw, shared)
 
     def align(self, X_few: Any, z_few: Any) -> Self:
-        """Removes what set labels cannot tell, from a few rows whose targets are known."""
+        """Settles what sets leave open, from a few rows whose targets are known."""
         d, z = self._distribution(X_few), self._targets(z_few)
         self.alignment_ = solve_alignment(self.identifiability_, self.family_, d, z)
+        self._settle(X_few, z)
         return self
 
     def _targets(self, z: Any) -> NDArray[Any]:
@@ -273,18 +279,12 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
     ) -> Path:
         """Writes one self-contained HTML page about the fitted model; needs `setwise[plots]`.
 
-        Data, likelihood, calibration, what is and is not told, which features matter, versions.
-
-        Args:
-            path: The file to write.
-            X: The rows of the fit; with `observations`, the sets they were seen in.
-            observations: The observations of the fit, one kind or a list of several.
-            eval: A pair (X, observations) that the fit has not learned from: the likelihood and
-                the calibration of sets are then those of these.
-            truth: A pair (X, z) of rows whose targets are known.
-            title: The heading of the page.
+        It shows data, likelihood, calibration, identifiability, important features and versions.
+        `X` and `observations` are those of the fit. With `eval`, a pair (X, observations) that the
+        fit has not learned from, likelihood and calibration are those of these sets. `truth` is a
+        pair (X, z) of rows whose targets are known; `title` is the heading of the page.
         """
-        from setwise.report import report  # it draws, which nothing else here needs
+        from setwise.report import report  # imports matplotlib
 
         return report(self, path, X, observations, eval=eval, truth=truth, title=title)
 
@@ -292,11 +292,13 @@ class _AggregateEstimator(Saveable, BaseEstimator):  # type: ignore[misc]
         return hasattr(self, "model_")
 
 
-class AggregateRegressor(_AggregateEstimator):
+class AggregateRegressor(_AggregateEstimator, PredictsNumbers):
     """Predicts a number for each individual, from labels given to sets of them.
 
     `distribution` is a family such as `setwise.Normal(scale="predicted")`, or the name of one;
-    `learner` likewise.
+    `learner` likewise. Sets that share rows: `overlap="auto"` takes linear observations of normal
+    targets jointly where that can be had, and others as independent, as "independent" does all;
+    "joint" is an error where it cannot be had. `overlap_` says what a fit did, and why.
 
     >>> import setwise as sw
     >>> X = np.random.default_rng(0).normal(size=(200, 2))
@@ -310,13 +312,17 @@ class AggregateRegressor(_AggregateEstimator):
     def __init__(
         self,
         distribution: str | Family = "normal",
-        learner: str | Learner = "lightgbm",
+        learner: str | Learner = "auto",
         *,
+        validation: str | None = "auto",
+        overlap: str = "auto",
         random_state: Any = None,
         verbose: int = 1,
     ) -> None:
         self.distribution = distribution
         self.learner = learner
+        self.validation = validation
+        self.overlap = overlap
         self.random_state = random_state
         self.verbose = verbose
 
@@ -326,33 +332,33 @@ class AggregateRegressor(_AggregateEstimator):
             raise TypeError("classes are for AggregateClassifier(n_classes), not the regressor")
         return family
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
-        """The mean of each row's target (the median where there is no mean)."""
-        d = self.predict_dist(X)
-        return np.asarray(point_estimate(d), dtype=np.float64)
 
-
-class AggregateClassifier(_AggregateEstimator):
+class AggregateClassifier(_AggregateEstimator, PredictsClasses):
     """Predicts the class of each individual, from labels given to sets of them.
 
     `n_classes` is their number, or the class labels in order: in observations class i is the
-    number i, in predictions it is the i-th label. `n_restarts` is how many beginnings are tried
-    where classes can be swapped or collapse; None is a good number. From similarity and triplets
-    of three classes or more, all but 1 mean one beginning with the clusters of an embedding.
+    number i, in predictions it is the i-th label. `n_restarts` is how many random beginnings are
+    compared where classes can be swapped or collapse; None is a good number. For similarity and
+    triplets of three classes or more, any number but 1 means a single beginning, with the clusters
+    of an embedding.
     """
 
     def __init__(
         self,
         n_classes: Any,
-        learner: str | Learner = "lightgbm",
+        learner: str | Learner = "auto",
         *,
         n_restarts: int | None = None,
+        validation: str | None = "auto",
+        overlap: str = "auto",
         random_state: Any = None,
         verbose: int = 1,
     ) -> None:
         self.n_classes = n_classes
         self.learner = learner
         self.n_restarts = n_restarts
+        self.validation = validation
+        self.overlap = overlap
         self.random_state = random_state
         self.verbose = verbose
 
@@ -380,17 +386,7 @@ class AggregateClassifier(_AggregateEstimator):
 
     def _targets(self, z: Any) -> NDArray[Any]:
         order = {label: i for i, label in enumerate(self.classes_.tolist())}
-        values = np.asarray(z).tolist()
-        unknown = [v for v in values if v not in order]
-        if unknown:
-            raise ValueError(f"{unknown[0]!r} is not one of the classes {list(order)[:20]}")
-        return np.array([order[v] for v in values])
-
-    def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class, (rows, classes)."""
-        return np.asarray(self.predict_dist(X).probs, dtype=np.float64)  # type: ignore[attr-defined]
-
-    def predict(self, X: Any) -> NDArray[Any]:
-        """The most probable class of each row, as its label."""
-        best: NDArray[Any] = self.classes_[self.predict_proba(X).argmax(1)]
-        return best
+        try:
+            return np.array([order[v] for v in np.asarray(z).tolist()])
+        except KeyError as error:
+            raise ValueError(f"{error} is not one of the classes {list(order)[:20]}") from None

@@ -1,7 +1,7 @@
-"""Metrics that do not count what set labels cannot tell, and scorers for scikit-learn.
+"""Metrics that ignore what set labels cannot determine, and scorers for scikit-learn.
 
 Every metric takes the true targets z of some rows first and the predictions for them second. The
-scorers take (estimator, X, z), as scikit-learn's `scoring=` asks: z are individual labels.
+scorers take (estimator, X, z), as scikit-learn's `scoring=` expects: z are individual labels.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from scipy.stats import kendalltau
 from sklearn.metrics import make_scorer
+from sklearn.metrics.cluster import contingency_matrix
 
 __all__ = [
     "affine_mse",
@@ -40,8 +41,7 @@ def permutation_accuracy(z: Any, predicted: Any, n_classes: int | None = None) -
     >>> permutation_accuracy([0, 0, 1, 2], [2, 2, 0, 0])
     0.75
     """
-    true, guess = _column(z, "z"), _column(predicted, "predicted")
-    _check_lengths(true, guess, 1)
+    true, guess = _columns(z, predicted, 1)
     if n_classes is not None:
         for values, name in ((true, "z"), (guess, "predicted")):
             known = np.isin(values, np.arange(n_classes))
@@ -51,10 +51,7 @@ def permutation_accuracy(z: Any, predicted: Any, n_classes: int | None = None) -
                     f"{name} has {values[at]!r} at row {at}: of {n_classes} classes the numbers "
                     f"are 0 to {n_classes - 1}"
                 )
-    _, rows = np.unique(true, return_inverse=True)
-    _, columns = np.unique(guess, return_inverse=True)
-    table = np.zeros((rows.max() + 1, columns.max() + 1))
-    np.add.at(table, (rows, columns), 1)
+    table = contingency_matrix(true, guess)
     return float(table[linear_sum_assignment(table, maximize=True)].sum() / len(true))
 
 
@@ -64,20 +61,20 @@ def mean_squared_error(z: Any, predicted: Any) -> float:
     >>> mean_squared_error([1.0, 2.0], [2.0, 4.0])
     2.5
     """
-    true, guess = _pair(z, predicted, 1)
+    true, guess = _numbers(z, predicted, 1)
     return float(np.mean((true - guess) ** 2))
 
 
 def error_variance(z: Any, predicted: Any) -> float:
     """The mean squared error after the best shift: the variance of zᵢ − predictedᵢ.
 
-    min over b of (1/n) Σ (zᵢ − predictedᵢ − b)². It is the metric for what is known up to a shift,
-    as from ranks with a given scale or from differences.
+    min over b of (1/n) Σ (zᵢ − predictedᵢ − b)². For predictions that are known up to a shift, as
+    from ranks with a given scale or from differences.
 
     >>> error_variance([1.0, 2.0, 3.0], [11.0, 12.0, 13.0])
     0.0
     """
-    true, guess = _pair(z, predicted, 2)
+    true, guess = _numbers(z, predicted, 2)
     return float(np.var(true - guess))
 
 
@@ -85,12 +82,12 @@ def affine_mse(z: Any, predicted: Any) -> float:
     """The mean squared error after the best rising straight line.
 
     min over a ≥ 0 and b of (1/n) Σ (zᵢ − a·predictedᵢ − b)², which is var(z)·(1 − max(r, 0)²) with
-    the correlation r. It is the metric for what is known up to an affine map, as from ranks.
+    the correlation r. For predictions that are known up to an affine map, as from ranks.
 
     >>> affine_mse([1.0, 2.0, 3.0], [10.0, 20.0, 30.0])
     0.0
     """
-    true, guess = _pair(z, predicted, 2)
+    true, guess = _numbers(z, predicted, 2)
     true, guess = true - true.mean(), guess - guess.mean()
     square = float(guess @ guess)
     slope = max(float(true @ guess) / square, 0.0) if square > 0 else 0.0
@@ -106,28 +103,27 @@ def concordance(z: Any, predicted: Any) -> float:
     >>> concordance([1.0, 2.0, 3.0], [5.0, 9.0, 7.0]).__round__(4)
     0.6667
     """
-    true, guess = _pair(z, predicted, 2)
+    true, guess = _numbers(z, predicted, 2)
 
     def untied(values: Floats) -> float:
         _, counts = np.unique(values, return_counts=True)
         n = len(values)
         return n * (n - 1) / 2 - float((counts * (counts - 1) / 2).sum())
 
-    pairs, told = untied(true), untied(guess)
+    pairs, ordered = untied(true), untied(guess)
     if pairs == 0:
         raise ValueError("all targets z are equal: there is no order to get right")
-    if told == 0:
+    if ordered == 0:
         return 0.5
     tau = float(kendalltau(true, guess, variant="b").statistic)
-    return 0.5 + 0.5 * tau * float(np.sqrt(told / pairs))
+    return 0.5 + 0.5 * tau * float(np.sqrt(ordered / pairs))
 
 
 def set_log_likelihood(estimator: Any, X: Any, observations: Any) -> float:
     """The mean log-likelihood per set of held-out observations: no individual label is needed.
 
     (Σ weight · log p(y)) / Σ weight, at the scale of targets that suits these observations best:
-    the estimator's own `score(..., profile=True)`, which judges predictions and nothing else.
-    Larger is better.
+    the estimator's own `score(..., profile=True)`. Larger is better.
 
     >>> import setwise as sw
     >>> X = np.array([[0.0], [1.0], [2.0], [3.0]])
@@ -150,28 +146,27 @@ affine_mse_scorer = make_scorer(affine_mse, greater_is_better=False)
 concordance_scorer = make_scorer(concordance)
 
 
-def _column(values: Any, name: str) -> NDArray[Any]:
-    if hasattr(values, "detach"):
-        values = values.detach().cpu()
-    array = np.asarray(values)
-    if array.ndim != 1:
-        raise ValueError(f"{name} must be one value per row, got an array of shape {array.shape}")
-    return array
-
-
-def _check_lengths(true: NDArray[Any], guess: NDArray[Any], least: int) -> None:
-    if len(true) != len(guess):
-        raise ValueError(f"z has {len(true)} rows, but predicted has {len(guess)}: give both each")
-    if len(true) < least:
-        raise ValueError(f"at least {least} row(s) are needed, got {len(true)}")
-
-
-def _pair(z: Any, predicted: Any, least: int) -> tuple[Floats, Floats]:
-    """Both as finite floats of one length."""
+def _columns(z: Any, predicted: Any, least: int) -> list[NDArray[Any]]:
+    """Both as arrays of one length."""
     out = []
     for values, name in ((z, "z"), (predicted, "predicted")):
+        array = np.asarray(values.detach().cpu() if hasattr(values, "detach") else values)
+        if array.ndim != 1:
+            raise ValueError(f"{name} must be one value per row, got shape {array.shape}")
+        out.append(array)
+    if len(out[0]) != len(out[1]):
+        raise ValueError(f"z has {len(out[0])} rows, but predicted has {len(out[1])}")
+    if len(out[0]) < least:
+        raise ValueError(f"at least {least} row(s) are needed, got {len(out[0])}")
+    return out
+
+
+def _numbers(z: Any, predicted: Any, least: int) -> list[Floats]:
+    """Both as finite floats of one length."""
+    out = []
+    for values, name in zip(_columns(z, predicted, least), ("z", "predicted"), strict=True):
         try:
-            array = _column(values, name).astype(np.float64)
+            array = values.astype(np.float64)
         except (TypeError, ValueError) as error:
             raise ValueError(f"{name} must be numbers, one per row: {error}") from error
         bad = ~np.isfinite(array)
@@ -179,5 +174,4 @@ def _pair(z: Any, predicted: Any, least: int) -> tuple[Floats, Floats]:
             at = int(bad.argmax())
             raise ValueError(f"{name} is {array[at]} at row {at}: finite numbers are needed")
         out.append(array)
-    _check_lengths(out[0], out[1], least)
-    return out[0], out[1]
+    return out

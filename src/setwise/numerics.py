@@ -1,15 +1,13 @@
 """Numerical primitives whose values *and* derivatives of every order stay finite.
 
-Everything here works on CPU and CUDA, in float32 and float64. Three habits recur:
-a branch that is not taken is fed a harmless argument (otherwise autograd multiplies 0 by inf),
-an empty sum in log space is −inf with gradient zero, and work that would need much memory is done
-in pieces whose intermediate results are recomputed in the backward pass.
+Two conventions: a branch of `torch.where` that is not taken gets a harmless argument (otherwise
+autograd multiplies 0 by inf), and an empty sum in log space is −inf with gradient zero.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,39 +24,20 @@ __all__ = [
     "logsubexp",
     "logsumexp",
     "others",
+    "planned",
     "recomputed",
     "scatter_sum",
     "segment_logsumexp",
+    "tree_product",
 ]
 
 _CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # about the cache; enough to fill the device
 
 
-class _Gather(torch.autograd.Function):
-    """values[index] along dimension 0, with the cheap scatter as its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor) -> Tensor:
-        ctx.save_for_backward(index)
-        ctx.n = values.shape[0]
-        return values.index_select(0, index)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        return scatter_sum(grad, ctx.saved_tensors[0], ctx.n), None
-
-
-class _ScatterSum(torch.autograd.Function):
-    """out[index[i]] += values[i] along dimension 0, with the gather as its derivative."""
-
-    @staticmethod
-    def forward(ctx: Any, values: Tensor, index: Tensor, n: int) -> Tensor:
-        ctx.save_for_backward(index)
-        return values.new_zeros((n, *values.shape[1:])).index_add_(0, index, values)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:
-        return gather(grad, ctx.saved_tensors[0]), None, None
+def _call(function: Any, *arguments: Any) -> Tensor:
+    """An autograd function's result; torch does not say what `apply` returns."""
+    out: Tensor = function.apply(*arguments)
+    return out
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:
@@ -67,8 +46,7 @@ def gather(values: Tensor, index: Tensor) -> Tensor:
     >>> gather(torch.tensor([10.0, 20.0, 30.0]), torch.tensor([2, 0, 2]))
     tensor([30., 10., 30.])
     """
-    out: Tensor = _Gather.apply(values, index)  # type: ignore[no-untyped-call]
-    return out
+    return values.index_select(0, index)
 
 
 def scatter_sum(values: Tensor, index: Tensor, n: int) -> Tensor:
@@ -77,8 +55,18 @@ def scatter_sum(values: Tensor, index: Tensor, n: int) -> Tensor:
     >>> scatter_sum(torch.tensor([1.0, 2.0, 4.0]), torch.tensor([1, 0, 1]), 2)
     tensor([2., 5.])
     """
-    out: Tensor = _ScatterSum.apply(values, index, n)  # type: ignore[no-untyped-call]
-    return out
+    return values.new_zeros((n, *values.shape[1:])).index_add_(0, index, values)
+
+
+def _finite(top: Tensor) -> Tensor:
+    """The largest exponent, or 0 where there is none."""
+    return torch.where(top.isfinite(), top, 0.0)
+
+
+def _log(total: Tensor) -> Tensor:
+    """log; −inf with gradient zero at 0."""
+    empty = total == 0
+    return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log())
 
 
 def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
@@ -87,11 +75,8 @@ def logsumexp(x: Tensor, dim: int, keepdim: bool = False) -> Tensor:
     >>> logsumexp(torch.tensor([[0.0, 0.0], [-torch.inf, -torch.inf]]), 1)
     tensor([0.6931,   -inf])
     """
-    top = x.detach().amax(dim, keepdim=True)
-    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    total = (x - top).exp().sum(dim, keepdim=True)
-    empty = total == 0
-    out = torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+    top = _finite(x.detach().amax(dim, keepdim=True))
+    out = _log((x - top).exp().sum(dim, keepdim=True)) + top
     return out if keepdim else out.squeeze(dim)
 
 
@@ -101,11 +86,8 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     >>> logaddexp(torch.tensor([0.0, -torch.inf]), torch.tensor([0.0, -torch.inf]))
     tensor([0.6931,   -inf])
     """
-    top = torch.maximum(a.detach(), b.detach())
-    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    total = (a - top).exp() + (b - top).exp()
-    empty = total == 0
-    return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+    top = _finite(torch.maximum(a.detach(), b.detach()))
+    return _log((a - top).exp() + (b - top).exp()) + top
 
 
 def log1mexp(x: Tensor) -> Tensor:
@@ -154,8 +136,7 @@ class _LogNdtr(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         x, mills = ctx.saved_tensors
         if torch.is_grad_enabled():
-            differentiable: Any = _Mills.apply
-            mills = differentiable(x, mills.detach())
+            mills = _call(_Mills, x, mills.detach())
         out: Tensor = grad * mills
         return out
 
@@ -176,12 +157,18 @@ class _Mills(torch.autograd.Function):
         x, mills = ctx.saved_tensors
         far = x < -14
         x_far = torch.where(far, x, -20.0)
-        u = (x_far * x_far).reciprocal()
-        series = torch.zeros_like(u)
-        for n in range(12, 0, -1):  # Horner form of Σ (−1)ⁿ (2n−1)!! uⁿ
-            series = -(2 * n - 1) * u * (1 + series)
+        series = mills_series(x_far)
         excess = torch.where(far, x_far * series / (1 + series), x + mills)
         return -grad * mills * excess, None
+
+
+def mills_series(x: Tensor) -> Tensor:
+    """|x| Φ(−|x|)/φ(x) − 1 = Σ (−1)ⁿ (2n−1)!! x⁻²ⁿ for |x| > 14, by Horner's rule."""
+    u = (x * x).reciprocal()
+    series = torch.zeros_like(u)
+    for n in range(12, 0, -1):
+        series = -(2 * n - 1) * u * (1 + series)
+    return series
 
 
 def log_ndtr(x: Tensor) -> Tensor:
@@ -193,14 +180,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     >>> log_ndtr(torch.tensor([0.0, -1e6], dtype=torch.float64))
     tensor([-6.9315e-01, -5.0000e+11], dtype=torch.float64)
     """
-    out: Tensor = _LogNdtr.apply(x)  # type: ignore[no-untyped-call]
-    return out
-
-
-def _call(function: Any, *arguments: Any) -> Tensor:
-    """An autograd function's result; torch does not say what `apply` returns."""
-    out: Tensor = function.apply(*arguments)
-    return out
+    return _call(_LogNdtr, x)
 
 
 class _Recompute(torch.autograd.Function):
@@ -235,9 +215,27 @@ def recomputed(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     >>> recomputed(torch.exp, torch.zeros(2))
     tensor([1., 1.])
     """
-    recompute: Any = _Recompute.apply
-    out: Tensor = recompute(fn, *tensors)
-    return out
+    return _call(_Recompute, fn, *tensors)
+
+
+def planned(
+    plan: Callable[..., Callable[..., Tensor]],
+    *tensors: Tensor,
+    cost: int,
+    budget: int | None = None,
+) -> Tensor:
+    """plan(*tensors)(*tensors) on pieces of the tensors along dimension 0; see `chunked`.
+
+    `plan` runs once for each piece and without derivatives, such as to choose nodes; the function
+    that it returns is differentiated and, if there are several pieces, computed again for it.
+    """
+    budget = budget or _CHUNK_ELEMENTS.get(tensors[0].device.type, 1 << 20)
+    step = max(1, budget // max(cost, 1))
+    if len(tensors[0]) <= step:  # one piece: keeping it is cheaper than computing it again
+        return torch.no_grad()(plan)(*tensors)(*tensors)
+    # split, not slices: the derivative of a slice is as large as the whole tensor
+    parts = zip(*(t.split(step) for t in tensors), strict=True)
+    return torch.cat([recomputed(torch.no_grad()(plan)(*part), *part) for part in parts])
 
 
 def chunked(
@@ -253,13 +251,7 @@ def chunked(
     >>> chunked(lambda x: (x[:, None] * torch.arange(3)).sum(1), torch.ones(4), cost=3)
     tensor([3., 3., 3., 3.])
     """
-    budget = budget or _CHUNK_ELEMENTS.get(tensors[0].device.type, 1 << 20)
-    step = max(1, budget // max(cost, 1))
-    if len(tensors[0]) <= step:
-        return fn(*tensors)  # one piece: keeping it is cheaper than computing it again
-    # split, not slices: the derivative of a slice is as large as the whole tensor
-    parts = zip(*(t.split(step) for t in tensors), strict=True)
-    return torch.cat([recomputed(fn, *part) for part in parts])
+    return planned(lambda *_: fn, *tensors, cost=cost, budget=budget)
 
 
 def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:
@@ -270,18 +262,14 @@ def segment_logsumexp(x: Tensor, ids: Tensor, n: int) -> Tensor:
     """
     index = ids.reshape(-1, *[1] * (x.ndim - 1)).expand_as(x)
     top = x.new_full((n, *x.shape[1:]), -math.inf)
-    top = top.scatter_reduce(0, index, x.detach(), "amax")
-    top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-    total = scatter_sum((x - top[ids]).exp(), ids, n)
-    empty = total == 0
-    return torch.where(empty, -math.inf, torch.where(empty, 1.0, total).log() + top)
+    top = _finite(top.scatter_reduce(0, index, x.detach(), "amax"))
+    return _log(scatter_sum((x - top[ids]).exp(), ids, n)) + top
 
 
 class _LogCumSum(torch.autograd.Function):
-    """Running log Σ exp along the last dimension; its derivative is `_Gathered`, to any order.
+    """Running log Σ exp along the last dimension; its derivative is `_Running`, to any order.
 
-    With J_ij = exp(x_j − out_i) for j ≤ i, the derivative of out is J, that of Jᵀg along v is
-    v·Jᵀg − Jᵀ(g·Jv). torch's own second derivative takes the logarithm of g and is NaN at g = 0.
+    torch's own second derivative takes the logarithm of the gradient and is NaN where that is 0.
     """
 
     @staticmethod
@@ -292,46 +280,35 @@ class _LogCumSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _call(_Gathered, *ctx.saved_tensors, grad)
+        return _call(_Running, *ctx.saved_tensors, grad, True)
 
 
-class _Gathered(torch.autograd.Function):
-    """Jᵀg: Σ_{i≥j} g_i exp(x_j − out_i)."""
+class _Running(torch.autograd.Function):
+    """Jv, or Jᵀv if `transposed`, where J_ij = exp(x_j − out_i) for j ≤ i and 0 otherwise.
 
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor, g: Tensor) -> Tensor:
-        ctx.save_for_backward(x, out, g)
-        out = torch.where(out == -math.inf, math.inf, out)
-        return _signed(lambda log_g: torch.logcumsumexp((log_g - out).flip(-1), -1).flip(-1) + x, g)
+    The derivative of v·Jᵀg = g·Jv with respect to x is v·Jᵀg − Jᵀ(g·Jv), elementwise.
+    """
 
     @staticmethod
-    def backward(ctx: Any, v: Tensor) -> tuple[Tensor, None, Tensor]:
-        x, out, g = ctx.saved_tensors
-        spread = _call(_Spread, x, out, v)
-        inner = v * _call(_Gathered, x, out, g) - _call(_Gathered, x, out, g * spread)
-        return inner, None, spread
-
-
-class _Spread(torch.autograd.Function):
-    """Jv: Σ_{j≤i} v_j exp(x_j − out_i)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, out: Tensor, v: Tensor) -> Tensor:
+    def forward(ctx: Any, x: Tensor, out: Tensor, v: Tensor, transposed: bool) -> Tensor:
         ctx.save_for_backward(x, out, v)
+        ctx.transposed = transposed
         out = torch.where(out == -math.inf, math.inf, out)
-        return _signed(lambda log_v: torch.logcumsumexp(log_v + x, -1) - out, v)
+
+        def apply(log_v: Tensor) -> Tensor:
+            if transposed:
+                return (torch.logcumsumexp((log_v - out).flip(-1), -1).flip(-1) + x).exp()
+            return (torch.logcumsumexp(log_v + x, -1) - out).exp()
+
+        return apply(v.clamp_min(0).log()) - apply((-v).clamp_min(0).log())
 
     @staticmethod
-    def backward(ctx: Any, g: Tensor) -> tuple[Tensor, None, Tensor]:
-        x, out, v = ctx.saved_tensors
-        gathered = _call(_Gathered, x, out, g)
-        inner = v * gathered - _call(_Gathered, x, out, g * _call(_Spread, x, out, v))
-        return inner, None, gathered
-
-
-def _signed(log_map: Callable[[Tensor], Tensor], v: Tensor) -> Tensor:
-    """A positive linear map, given in logs, of numbers of any sign."""
-    return log_map(v.clamp_min(0).log()).exp() - log_map((-v).clamp_min(0).log()).exp()
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
+        x, out, given = ctx.saved_tensors
+        g, v = (given, grad) if ctx.transposed else (grad, given)
+        forward, back = _call(_Running, x, out, v, False), _call(_Running, x, out, g, True)
+        inner = v * back - _call(_Running, x, out, g * forward, True)
+        return inner, None, forward if ctx.transposed else back, None
 
 
 def logcumsumexp(x: Tensor, dim: int) -> Tensor:
@@ -369,3 +346,19 @@ def log_others(logp: Tensor) -> Tensor:
     rest = logsumexp(logp.scatter(-1, top, -math.inf), -1, keepdim=True)
     others = torch.log1p(-logp.scatter(-1, top, -1.0).exp())
     return others.scatter(-1, top, rest)
+
+
+def tree_product(
+    parts: Sequence[Tensor], multiply: Callable[..., Sequence[Tensor]] = lambda x, y: [x[0] * y[0]]
+) -> list[Tensor]:
+    """The product over dimension 1, in order, of things of several parts, by pairs of neighbours.
+
+    >>> tree_product([torch.tensor([[2.0, 3.0, 4.0]])])
+    [tensor([24.])]
+    """
+    while (size := parts[0].shape[1]) > 1:
+        paired = multiply([t[:, 0 : size - 1 : 2] for t in parts], [t[:, 1::2] for t in parts])
+        if size % 2:
+            paired = [torch.cat([t, u[:, -1:]], 1) for t, u in zip(paired, parts, strict=True)]
+        parts = paired
+    return [t[:, 0] for t in parts]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from setwise.errors import SetError
-from setwise.sets import Sets
+from setwise._html import ObservationsHtml
+from setwise.errors import check_each
+from setwise.sets import Sets, chosen
 
 if TYPE_CHECKING:
     from setwise.likelihood import Aggregate
@@ -16,12 +18,11 @@ if TYPE_CHECKING:
 __all__ = ["Observations"]
 
 
-class Observations:
+class Observations(ObservationsHtml):
     """What was seen of each set: `aggregate` of the members of `sets` gave `y`.
 
-    `y` has one entry per set in the form the aggregate asks for (None for `Ranking`); `weight` is
-    an optional non-negative number per set. Both are checked here, so that a fit never meets them
-    unchecked.
+    `y` has one entry per set in the form that the aggregate needs (None for `Ranking`); `weight` is
+    an optional non-negative number per set. Both are checked here.
 
     >>> import setwise as sw
     >>> sw.Observations(sw.Mean(), sw.Sets([[0, 1], [1, 2]]), [1.5, 2.5])
@@ -55,15 +56,14 @@ class Observations:
             return cls(aggregate, sets, None)
         table = _keyed(y)
         assert sets.names is not None
-        names = sets.names.tolist()
+        names = dict.fromkeys(sets.names.tolist())
         missing = [name for name in names if name not in table]
         if missing:
             raise ValueError(
                 f"y has no entry for group {missing[0]!r} ({len(missing)} of {len(names)} groups "
                 f"are missing); its keys look like {list(table)[:3]}"
             )
-        known = set(names)
-        extra = [name for name in table if name not in known]
+        extra = [name for name in table if name not in names]
         if extra:
             raise ValueError(
                 f"y has an entry for group {extra[0]!r}, which has no rows ({len(extra)} such "
@@ -79,14 +79,8 @@ class Observations:
         return f"Observations({self.aggregate!r}, {self.sets!r}{weighted})"
 
     @classmethod
-    def _trusted(
-        cls,
-        aggregate: Aggregate,
-        sets: Sets,
-        y: NDArray[Any] | None,
-        weight: NDArray[np.float64] | None,
-    ) -> Observations:
-        """Observations from parts that have been checked before."""
+    def _trusted(cls, aggregate: Aggregate, sets: Sets, y: Any, weight: Any) -> Observations:
+        """Observations from valid parts, unchecked."""
         out = cls.__new__(cls)
         out.aggregate, out.sets, out.y, out.weight = aggregate, sets, y, weight
         return out
@@ -96,10 +90,7 @@ class Observations:
 
         A slice `begin:end` copies nothing.
         """
-        which = set_numbers
-        if not isinstance(which, slice):
-            chosen = np.asarray(which)
-            which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
+        which = chosen(set_numbers, len(self))
         y = None if self.y is None else self.y[which]
         weight = None if self.weight is None else self.weight[which]
         return Observations._trusted(self.aggregate, self.sets.take(which), y, weight)
@@ -114,10 +105,10 @@ def _weights(weight: Any, n: int) -> NDArray[np.float64]:
     array = np.asarray(weight, np.float64)
     if array.shape != (n,):
         raise ValueError(f"one weight per set is expected, {n} in all; got shape {array.shape}")
-    bad = ~(np.isfinite(array) & (array >= 0))
-    if bad.any():
-        at = int(bad.argmax())
-        raise SetError(at, f"has weight {array[at]}: weights must be finite and at least 0")
+    check_each(
+        np.isfinite(array) & (array >= 0),
+        lambda at: f"has weight {array[at]}: weights must be finite and at least 0",
+    )
     return array
 
 
@@ -131,19 +122,15 @@ def _keyed(y: Any) -> dict[Any, Any]:
         import narwhals as nw
 
         table = nw.from_native(y, eager_only=True)
-        keys = table.get_column(table.columns[0]).to_list()
-        columns = [table.get_column(name).to_list() for name in table.columns[1:]]
-        if not columns:
+        if len(table.columns) < 2:
             raise ValueError(
                 f"y needs a column of group labels and at least one column of values, got only "
                 f"{table.columns}"
             )
-        values = (
-            columns[0] if len(columns) == 1 else [list(row) for row in zip(*columns, strict=True)]
-        )
+        keys, *rows = (table.get_column(name).to_list() for name in table.columns)
+        values = rows[0] if len(rows) == 1 else list(zip(*rows, strict=True))
     out = dict(zip(keys, values, strict=True))
     if len(out) < len(keys):
-        seen: set[Any] = set()
-        twice = next(k for k in keys if k in seen or seen.add(k))  # type: ignore[func-returns-value]
+        twice, _ = Counter(keys).most_common(1)[0]
         raise ValueError(f"y has more than one entry for group {twice!r}")
     return out

@@ -1,4 +1,4 @@
-"""What likelihood rules of one's own may use, beside `setwise.numerics`: integrals and counts."""
+"""Integrals and counts for likelihood rules that users write, beside `setwise.numerics`."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise._math.class_counts import log_compositions
-from setwise._math.integration_axis import Line, piecewise
+from setwise._math.integration_axis import Line
+from setwise._math.intervals import log_between
 from setwise._math.quadrature import rebuild
-from setwise.distributions import family_of, log_cdf, log_survival, parameters
-from setwise.numerics import logsubexp
+from setwise.distributions import parameters
 
 __all__ = ["log_between", "log_compositions", "log_integral"]
 
@@ -26,12 +26,13 @@ def log_integral(
 ) -> Tensor:
     """log ∫ exp(integrand(x, members, *tensors)) dx over where targets can be, one for each set.
 
-    `members` is batched (sets, K) and continuous, the tensors have one entry per set. The integrand
-    is given the points x, (cells, nodes, 1), with what belongs to them: members that are batched
-    (cells, 1, K) and tensors (cells, 1, 1); it returns (cells, nodes). Steps and bumps must be
-    where targets are, or where targets less one of the `shifts`, (sets,), are. The relative error
+    `members` is continuous and batched (sets, K); the tensors have one entry per set. The integrand
+    gets the points x, (cells, nodes, 1), with the members, batched (cells, 1, K), and the tensors,
+    (cells, 1, 1), that belong to them; it returns (cells, nodes). Its steps and bumps must be where
+    targets are likely, or where targets less one of the `shifts`, (sets,), are. The relative error
     is about 1e-11, however improbable the event.
 
+    >>> from setwise.distributions import log_cdf
     >>> two = torch.distributions.Normal(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
     >>> def first(x, members):  # ∫ p₁(x) P(Z₂ < x) dx
     ...     return members.log_prob(x)[..., 0] + log_cdf(members, x)[..., 1]
@@ -53,28 +54,3 @@ def log_integral(
 
     size = values[0].shape[1]
     return line.integral(inner, [*values, *tensors], cost=8 * size**2)
-
-
-def log_between(distribution: Distribution, low: Tensor, high: Tensor) -> Tensor:
-    """log P(low < Z ≤ high) of finite bounds, from whichever tail keeps its digits.
-
-    >>> d = torch.distributions.Normal(0.0, 1.0)
-    >>> log_between(d, torch.tensor(1.0), torch.tensor(2.0)).exp()
-    tensor(0.1359)
-    """
-    family = family_of(distribution)
-    centre = family.centre_width(distribution)[0].detach()
-    values = list(parameters(distribution).values())
-    upper = low > (centre.exp() if family.positive else centre)
-    flat = [t.reshape(-1) for t in torch.broadcast_tensors(upper, low, high, *values)]
-
-    def part(at: Tensor, tail: Callable[..., Tensor], near: int, far: int) -> Tensor:
-        given = [t[at] for t in flat]
-        d = rebuild(distribution, given[3:])
-        return logsubexp(tail(d, given[near]), tail(d, given[far]))
-
-    found = piecewise(
-        (flat[0], lambda at: part(at, log_survival, 1, 2)),
-        (~flat[0], lambda at: part(at, log_cdf, 2, 1)),
-    )
-    return found.reshape(torch.broadcast_shapes(upper.shape, high.shape, values[0].shape))

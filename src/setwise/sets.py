@@ -11,20 +11,23 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from setwise.errors import SetError
-from setwise.numerics import gather, scatter_sum
+from setwise._distinct import draw_distinct
+from setwise._html import SetsHtml
+from setwise.errors import SetError, check_each
+from setwise.numerics import gather, logsumexp, scatter_sum, segment_logsumexp
 
 __all__ = ["Sets"]
 
 Ints = NDArray[np.int64]
 
 
-class Sets:
+class Sets(SetsHtml):
     """Ordered lists of row numbers, stored flat (CSR): `indices` and `offsets`, without padding.
 
     `index` is an integer array of shape (n_sets, K), a list of integer lists of any lengths, or a
     scipy sparse matrix with one line per set, whose stored values become the members' `weights`.
-    A row may be in many sets, and several times in one.
+    A row may be in many sets, and several times in one: each listing is an individual of its own
+    with those features.
 
     >>> sets = Sets([[0, 2], [1, 2, 2]])
     >>> len(sets), sets.sizes.tolist(), sets[1].tolist()
@@ -48,47 +51,44 @@ class Sets:
             self.indices = csr.indices.astype(np.int64)
             self.offsets = csr.indptr.astype(np.int64)
             weights = csr.data if weights is None else weights
-        elif isinstance(index, np.ndarray | Tensor) and index.ndim != 2:
-            raise ValueError(
-                f"Sets expects an array of shape (n_sets, K) or a list of lists, got an array with "
-                f"{index.ndim} dimension(s); for sets of one row use index[:, None], for group "
-                f"labels use Sets.from_groups(labels)"
-            )
         elif isinstance(index, np.ndarray | Tensor):
+            if index.ndim != 2:
+                raise ValueError(
+                    f"Sets expects an array of shape (n_sets, K) or a list of lists, got an array "
+                    f"with {index.ndim} dimension(s); for sets of one row use index[:, None], for "
+                    f"group labels use Sets.from_groups(labels)"
+                )
             array = np.asarray(index)
             self.indices = _integers(array.reshape(-1))
             self.offsets = np.arange(array.shape[0] + 1, dtype=np.int64) * array.shape[1]
         else:
             lists = [np.asarray(members).reshape(-1) for members in index]
-            sizes = np.array([len(members) for members in lists], dtype=np.int64)
             flat = np.concatenate([m for m in lists if len(m)] or [np.zeros(0, np.int64)])
             self.indices = _integers(flat)
-            self.offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes)])
+            self.offsets = _offsets([len(members) for members in lists])
         self.weights = None if weights is None else np.asarray(weights, np.float64).reshape(-1)
         self.names = None if names is None else np.asarray(names)
         self._check()
 
     def _check(self) -> None:
-        empty = self.sizes == 0
-        if empty.any():
-            raise SetError(int(empty.argmax()), "is empty: every set needs at least one row")
-        negative = self.indices < 0
-        if negative.any():
-            at = int(negative.argmax())
-            raise SetError(
-                self.set_ids[at], f"names row {self.indices[at]}: row numbers start at 0"
-            )
+        check_each(self.sizes > 0, lambda at: "is empty: every set needs at least one row")
+        check_each(
+            self.indices >= 0,
+            lambda at: f"names row {self.indices[at]}: row numbers start at 0",
+            self.set_ids,
+        )
         if self.names is not None and len(self.names) != len(self):
             raise ValueError(f"{len(self.names)} names given for {len(self)} sets")
-        if self.weights is None:
+        weights = self.weights
+        if weights is None:
             return
-        if len(self.weights) != len(self.indices):
-            raise ValueError(f"{len(self.weights)} weights given for {len(self.indices)} members")
-        bad = ~np.isfinite(self.weights)
-        if bad.any():
-            at = int(bad.argmax())
-            said = f"has a member weight of {self.weights[at]}: weights must be finite"
-            raise SetError(self.set_ids[at], said)
+        if len(weights) != len(self.indices):
+            raise ValueError(f"{len(weights)} weights given for {len(self.indices)} members")
+        check_each(
+            np.isfinite(weights),
+            lambda at: f"has a member weight of {weights[at]}: weights must be finite",
+            self.set_ids,
+        )
 
     # ---- other ways to make them
 
@@ -126,18 +126,18 @@ class Sets:
         import narwhals as nw
 
         table = nw.from_native(frame, eager_only=True)
-        for name in (set, row) if weight is None else (set, row, weight):
+
+        def column(name: str) -> NDArray[Any]:
             if name not in table.columns:
                 raise ValueError(
                     f"the membership table has no column {name!r}; it has {table.columns}"
                 )
-        groups = cls.from_groups(table.get_column(set).to_numpy())
-        rows = _integers(table.get_column(row).to_numpy())[groups.indices]
-        weights = None
+            return np.asarray(table.get_column(name).to_numpy())
+
+        groups = cls.from_groups(column(set))
+        out = groups.over(_integers(column(row))[groups.indices])
         if weight is not None:
-            weights = np.asarray(table.get_column(weight).to_numpy(), np.float64)[groups.indices]
-        out = cls._trusted(rows, groups.offsets, weights, groups.names)
-        out._check()
+            out = cls(out, weights=column(weight)[groups.indices])
         return out
 
     @classmethod
@@ -146,12 +146,13 @@ class Sets:
         n_rows: int,
         n_sets: int,
         size: int | tuple[int, int],
-        replace: bool = True,
+        replace: bool = False,
         seed: int | np.random.Generator | None = None,
     ) -> Sets:
         """`n_sets` random sets of rows 0..n_rows−1; `size` is a number or (low, high), inclusive.
 
-        With `replace=False` the members of one set are distinct (different sets still share rows).
+        The members of one set are distinct rows (different sets may share some); with
+        `replace=True` a row may come several times, each time as an individual of its own.
 
         >>> Sets.random(10, n_sets=3, size=(2, 4), seed=0).sizes.tolist()
         [4, 3, 3]
@@ -168,18 +169,15 @@ class Sets:
             )
         rng = np.random.default_rng(seed)
         sizes = rng.integers(low, high + 1, n_sets)
-        if replace:
-            indices = rng.integers(0, n_rows, sizes.sum())
-        else:
-            draws = [rng.choice(n_rows, k, replace=False, shuffle=True) for k in sizes]
-            indices = np.concatenate(draws) if draws else np.zeros(0, np.int64)
+        again = rng.integers(0, n_rows, sizes.sum()) if replace else None
+        indices = draw_distinct(n_rows, sizes, rng) if again is None else again
         return cls._trusted(indices, _offsets(sizes))
 
     @classmethod
     def _trusted(
         cls, indices: Ints, offsets: Ints, weights: Any = None, names: Any = None, size: Any = None
     ) -> Sets:
-        """Sets from parts that are known to be right; `size` is the common one, where known."""
+        """Sets from valid parts, unchecked; `size` is the common size, where known."""
         out = cls.__new__(cls)
         out.indices, out.offsets, out.weights, out.names = indices, offsets, weights, names
         if size is not None and len(offsets) > 1:
@@ -234,15 +232,13 @@ class Sets:
 
         A slice `begin:end` copies nothing.
         """
-        which: Any = set_numbers
+        which: Any = chosen(set_numbers, len(self))
         if isinstance(which, slice):
             begin, end, _ = which.indices(len(self))
             offsets = self.offsets[begin : max(begin, end) + 1]
             members: Any = slice(int(offsets[0]), int(offsets[-1]))
             offsets = offsets - offsets[0]
         else:
-            chosen = np.asarray(which)
-            which = np.arange(len(self))[chosen if chosen.size else chosen.astype(np.int64)]
             sizes = self.sizes[which]
             offsets = _offsets(sizes)
             members = np.repeat(self.offsets[which] - offsets[:-1], sizes) + np.arange(sizes.sum())
@@ -311,10 +307,10 @@ class Sets:
 
     def dense(self, values: Tensor) -> Tensor:
         """The members' values as (n_sets, K, …); needs sets of one size."""
+        if not len(self):
+            return values.new_zeros((0, 0, *values.shape[1:]))
         if self.size is None:
-            if not len(self):
-                return values.new_zeros((0, 0, *values.shape[1:]))
-            raise ValueError(f"sets of one size are needed, these have {self!r}")
+            raise ValueError(f"sets of one size are needed, got {self!r}")
         return self.members(values).reshape(len(self), self.size, *values.shape[1:])
 
     def columns(self, values: Tensor) -> tuple[Tensor, ...]:
@@ -352,13 +348,9 @@ class Sets:
 
     def logsumexp(self, values: Tensor) -> Tensor:
         """log Σ exp over the members; −inf with gradient zero where all members are −inf."""
-        members = self.members(values)
-        flat = self.flat
-        top = flat.max(members.detach())
-        top = torch.where(top.isfinite(), top, torch.zeros_like(top))
-        total = flat.sum((members - flat.repeat(top)).exp())
-        empty = total == 0
-        return torch.where(empty, -torch.inf, torch.where(empty, 1.0, total).log() + top)
+        if self.size is not None:
+            return logsumexp(self.dense(values), 1)
+        return segment_logsumexp(self.members(values), self.tensor("set_ids", values), len(self))
 
     def repeat(self, values: Tensor) -> Tensor:
         """One entry per set, repeated for each of its members."""
@@ -376,6 +368,14 @@ class Sets:
     def by_size(self) -> Sequence[tuple[Ints, Sets]]:
         """(set numbers, those sets) for each distinct size: a dense problem each."""
         return [(np.arange(len(self)), self)] if self.size is not None else self._by_size
+
+
+def chosen(which: Any, n: int) -> Any:
+    """Numbers below n from a list of them or a boolean mask; a slice is left as it is."""
+    if isinstance(which, slice):
+        return which
+    array = np.asarray(which)
+    return np.arange(n)[array if array.size else array.astype(np.int64)]
 
 
 def _offsets(sizes: Any) -> Ints:

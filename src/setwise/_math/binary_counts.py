@@ -24,9 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from setwise.numerics import chunked
-
-__all__ = ["TILT_ERROR", "Roots", "log_count", "log_count_mixture", "reach_of", "solve_tilt"]
+from setwise.numerics import chunked, tree_product
 
 _CHUNK = 1 << 20  # members × angles at a time, about
 TILT_ERROR = 0.2  # in counts and in deviations
@@ -75,13 +73,13 @@ def solve_tilt(
 
     `excess(s, rows)` is (mean − target, slope) of these rows, increasing in s, with its steps near
     the points −eta. Where the target is an end of the range of the mean, s stops 60 beyond the
-    outermost of them: all but e⁻⁶⁰ of the mass is there. The value does not depend on s, which is
-    good enough a fifth of a deviation off. Returns s with its excess and slope.
+    outermost of them: all but e⁻⁶⁰ of the mass is there. The value does not depend on s, so a mean
+    that is a fifth of a deviation off is near enough. Returns s with its excess and slope.
     """
     eta = torch.where(eta.isfinite(), eta, 0.0)
     low, high = -eta.amax(1) - 60, -eta.amin(1) + 60
     s = torch.clamp(start - eta.clamp(-30, 30).mean(1), low, high)
-    rows: Any = slice(None)  # those still to be solved
+    rows: Any = slice(None)  # those still to be solved: a few hard ones can take many rounds
     found = torch.empty((3, len(s)), dtype=s.dtype, device=s.device)
     last: Tensor | float = math.inf
     for round_ in range(100):
@@ -135,7 +133,7 @@ class Roots(NamedTuple):
 
     @classmethod
     def of(cls, reach: Tensor, decay: Tensor, degree: int) -> Roots:
-        """Roots that tell counts in 0..degree apart which differ by less than `reach`.
+        """Roots that distinguish counts in 0..degree which differ by less than `reach`.
 
         Angles where exp(−decay (1 − cos ω)) is below 1e-16 are left out.
         """
@@ -312,8 +310,4 @@ def _product(p: Tensor, z: Tensor) -> Tensor:
     table = torch.view_as_real(torch.stack(powers, 1)).flatten(2)
     x = poly.permute(1, 2, 0) @ (table[0] if len(table) == 1 else table)
     x = torch.view_as_complex(x.unflatten(2, (-1, 2)))
-    while (size := x.shape[1]) > 1:
-        half = size // 2
-        paired = x[:, :half] * x[:, half : 2 * half]
-        x = paired if size % 2 == 0 else torch.cat([paired, x[:, 2 * half :]], 1)
-    return x[:, 0]
+    return tree_product([x])[0]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -18,14 +17,6 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise.numerics import chunked, gather, logsumexp
-
-__all__ = [
-    "MAX_STATES",
-    "log_coefficient",
-    "log_compositions",
-    "n_compositions",
-    "n_states",
-]
 
 MAX_STATES = 10**6
 
@@ -51,8 +42,7 @@ def log_coefficient(logp: Tensor, counts: tuple[int, ...]) -> Tensor:
     tensor([0.5000])
     """
     used = [c for c, count in enumerate(counts) if count]
-    columns = logp if len(used) == len(counts) else logp[:, :, used]
-    return _recursion(columns, tuple(counts[c] for c in used))[:, 0]
+    return _recursion(logp[:, :, used], tuple(counts[c] for c in used))[:, 0]
 
 
 def log_compositions(logp: Tensor) -> tuple[Tensor, Tensor]:
@@ -64,22 +54,20 @@ def log_compositions(logp: Tensor) -> tuple[Tensor, Tensor]:
     """
     _, size, n_classes = logp.shape
     bounds = (size,) * n_classes
-    states = torch.from_numpy(_levels(bounds, size).last).to(logp.device)
+    states = torch.from_numpy(_levels(bounds, size)[1]).to(logp.device)
     return states, _recursion(logp, bounds)
 
 
-class _Levels(NamedTuple):
-    """For each level and each of its states, where the state less one of each class stands before.
-
-    An entry one past the end of the level before stands for a state that does not exist.
-    """
-
-    before: tuple[Tensor, ...]  # (states, C) each
-    last: Ints  # the states of the last level
+_Levels = tuple[list[Tensor], Ints]
 
 
 def _levels(bounds: tuple[int, ...], size: int) -> _Levels:
-    """Index tables of the states s ≤ bounds, |s| ≤ size; many small ones are kept, few large."""
+    """Where each state less one of each class stands in the level before, and the last states.
+
+    The former is a table (states, C) for each level of states s ≤ bounds, |s| ≤ size; an entry past
+    the end of the level before stands for a state that does not exist. Many small tables are kept
+    in memory, few large ones.
+    """
     small = min(n_states(bounds), n_compositions(size, len(bounds))) * len(bounds) <= 1 << 15
     return (_small_levels if small else _large_levels)(bounds, size)
 
@@ -95,11 +83,10 @@ def _make_levels(bounds: tuple[int, ...], size: int) -> _Levels:
         next_codes = np.unique(larger)
         next_states = next_codes[:, None] // radix % (np.array(bounds) + 1)
         found = np.searchsorted(codes, next_codes[:, None] - radix)
-        before.append(
-            torch.from_numpy(np.where(next_states > 0, found, len(codes)).astype(np.int32))
-        )
+        table = np.where(next_states > 0, found, len(codes)).astype(np.int32)
+        before.append(torch.from_numpy(table))
         codes, states = next_codes, next_states
-    return _Levels(tuple(before), states)
+    return before, states
 
 
 _small_levels = lru_cache(maxsize=1024)(_make_levels)
@@ -108,7 +95,7 @@ _large_levels = lru_cache(maxsize=8)(_make_levels)
 
 def _recursion(logp: Tensor, bounds: tuple[int, ...]) -> Tensor:
     """log α of the last level: (n, states)."""
-    tables = [table.to(logp.device) for table in _levels(bounds, logp.shape[1]).before]
+    tables = [table.to(logp.device) for table in _levels(bounds, logp.shape[1])[0]]
 
     def forward(piece: Tensor) -> Tensor:
         members = piece.permute(1, 2, 0)  # sets come last: rows of α are then copied whole

@@ -1,7 +1,7 @@
-"""What y tells of the classes of its members, from one formula for P(class, y).
+"""The classes of a set's members given y, from one formula for P(class, y).
 
-The formula is written once, for probabilities as they are and for their logarithms: an
-`Arithmetic` says how to multiply and add. The former is quicker, the latter never underflows.
+The formula is written once for probabilities and for their logarithms: an `Arithmetic` says how to
+multiply and add. Probabilities are quicker, logarithms never underflow.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ import torch
 from torch import Tensor
 
 from setwise.numerics import log_others, logaddexp, logsumexp, others
-
-__all__ = ["LOGS", "Arithmetic", "class_posterior"]
 
 FEW = 64  # classes up to which products of matrices are the quicker way
 
@@ -52,8 +50,8 @@ def class_posterior(
     (sets, size, classes) in the arithmetic that it is given: it adds up to P(y) for every member.
     """
     own = logits.reshape(-1, size, logits.shape[-1])
-    # All terms are positive, so that nothing is lost by adding products up unless they underflow.
-    # To look whether they do would make a GPU wait.
+    # All terms are positive, so sums of products keep their digits unless they underflow. Checking
+    # for underflow would make a GPU wait.
     if own.shape[-1] <= FEW and not own.is_cuda:
         found = joint(PLAIN, own.exp())
         total = found[:, :1].sum(-1, keepdim=True)

@@ -5,10 +5,10 @@ then the tilted probabilities are a discrete Fourier sum,
 
     P̃(v) = 1/M Σ_j φ̃(ω_j) exp(−iω_j v),   ω_j = 2πj/M,
 
-and none that matters is small, so nothing cancels. M need only be so large that the tilted sum
-leaves the window with negligible probability (Chernoff's bound says how large). Where tilting does
-not help, because the probabilities have gaps (classes 0 and 9 likely, 1 to 8 all but impossible),
-the members are convolved one by one in log space.
+and the wanted ones are not small, so nothing cancels. M must be so large that the tilted sum leaves
+the window with negligible probability, by Chernoff's bound. Where tilting does not help, because
+the probabilities have gaps (classes 0 and 9 likely, 1 to 8 all but impossible), the members are
+convolved one by one in log space.
 """
 
 from __future__ import annotations
@@ -21,19 +21,11 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
-from setwise._math.cumulant_inversion import (
-    Cgf,
-    Members,
-    Noise,
-    log_density_of_sum,
-    noise_cgf,
-    saddle_point,
-)
-from setwise.distributions import double, log_density, map_parameters
-from setwise.numerics import chunked, gather, logaddexp, logsumexp, scatter_sum
+from setwise._math.cumulant_inversion import Cgf, Members, Noise, log_density_of_sum, saddle_point
+from setwise._math.groups import by_number, piecewise
+from setwise.distributions import double, family_of, log_density, map_parameters
+from setwise.numerics import chunked, gather, logaddexp, logsumexp, tree_product
 from setwise.sets import Sets
-
-__all__ = ["log_noisy_lattice", "log_probability_of_class_sum"]
 
 _NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out
 _LONG = 8192  # terms that a Fourier sum over counts may have
@@ -45,37 +37,42 @@ def log_probability_of_class_sum(logits: Tensor, y: Tensor) -> Tensor:
 
     y holds whole numbers from 0 to K(C − 1). The coefficient of xʸ in Πₖ Σ_c p_kc xᶜ.
     """
-    n, size, n_classes = logits.shape
-    top = size * (n_classes - 1)
+    top = logits.shape[1] * (logits.shape[2] - 1)
+    lowest, highest = y == 0, (y == top) & (y > 0)
+    return piecewise(
+        (lowest, lambda at: gather(logits[:, :, 0], at).sum(1)),
+        (highest, lambda at: gather(logits[:, :, -1], at).sum(1)),
+        (~lowest & ~highest, lambda at: _log_inner(gather(logits, at), gather(y, at), top)),
+    )
+
+
+def _log_inner(logits: Tensor, y: Tensor, top: int) -> Tensor:
     with torch.no_grad():
         cgf = _class_cgf(logits.detach())
         s0, spread = _tilt(cgf, y)
         low, high = _extent(cgf, s0, torch.full_like(y, math.inf))
-        nodes = _buckets(torch.maximum(high - y, y - low) + 2, top + 1)
+        nodes = _rounded(torch.maximum(high - y, y - low) + 2).clamp(max=top + 1)
 
-    def piece(logits: Tensor, y: Tensor, s0: Tensor, spread: Tensor, m: int) -> Tensor:
+    def tilted(m: int, logits: Tensor, y: Tensor, s0: Tensor, spread: Tensor) -> Tensor:
         height, transform = _class_transform(logits, s0, m)
-        angle = (torch.arange(transform.shape[1], device=y.device) * y[:, None]) % m
-        turn = torch.polar(torch.ones_like(angle), -2 * math.pi / m * angle)
-        share = torch.full_like(angle[0], 2.0 / m)
-        share[0] = 1.0 / m
-        if m % 2 == 0:
-            share[-1] = 1.0 / m
-        value = ((transform * turn).real * share).sum(1)
+        pmf = torch.fft.irfft(transform.conj(), n=m)
+        value = pmf.gather(1, (y % m).long().unsqueeze(1)).squeeze(1)
         safe = value.detach() * (1 + spread) > _SAFE
         out = height - s0 * y + torch.where(safe, value, 1.0).log()
         return torch.where(safe, out, math.inf)
 
-    out = _in_buckets(piece, nodes, logits, y, s0, spread, cost=2 * size)
-    closed = (y == 0) | (y == top)
-    ends = logits[:, :, 0].sum(1), logits[:, :, -1].sum(1)
-    rest = ((out == math.inf) & ~closed).nonzero().squeeze(1)
-    out = torch.where(closed | (out == math.inf), torch.where(y == 0, *ends), out)
-    if len(rest):
-        exact = _log_pmf(gather(logits, rest)).gather(1, gather(y, rest).long().unsqueeze(1))
-        kept = torch.ones_like(closed).index_fill(0, rest, False)
-        out = torch.where(kept, out, 0.0) + scatter_sum(exact.squeeze(1), rest, n)
-    return out
+    def exact(at: Tensor) -> Tensor:
+        pmf = _log_pmf(gather(logits, at))
+        return pmf.gather(1, gather(y, at).long().unsqueeze(1)).squeeze(1)
+
+    out = piecewise(*by_number(nodes, tilted, logits, y, s0, spread, cost=2 * logits.shape[1]))
+    return _replaced(out, exact)
+
+
+def _replaced(out: Tensor, exact: Callable[[Tensor], Tensor]) -> Tensor:
+    """`out`, but where the tilted sum failed (+∞) the exact value."""
+    failed = out == math.inf
+    return piecewise((failed, exact), (~failed, lambda at: gather(out, at)))
 
 
 def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
@@ -86,49 +83,50 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
     """
     d, y = double(d), y.double()
     sized = isinstance(d, NegativeBinomial)
-    end = torch.full_like(y, math.inf)
+    high, top = torch.full_like(y, math.inf), math.inf
     tensors: tuple[Tensor, ...]
     if isinstance(d, Poisson):
         tensors = (sets.sum(d.rate),)
         rate = tensors[0].detach().unsqueeze(1)
         cgf: Cgf = lambda s: rate * torch.expm1(s)  # noqa: E731
-        high, top = end, math.inf
     elif isinstance(d, Categorical):
         tensors = (sets.dense(d.logits),)
         cgf = _class_cgf(tensors[0].detach())
-        high, top = end, tensors[0].shape[1] * (tensors[0].shape[2] - 1)
+        top = tensors[0].shape[1] * (tensors[0].shape[2] - 1)
     else:  # v·P(v), which has K'(s) exp K(s) for its transform, does not cancel for tiny shapes
         members = Members.of(d, None, sets)
         tensors = members.tensors
         held = [t.detach() for t in tensors]
         cgf = lambda s: members.cgf(s, *held, biased=True)  # noqa: E731
-        high, top = members.domain()[1], math.inf
+        high = members.domain()[1]
 
     with torch.no_grad():
-        edge = 1 / noise.scale.to(y) if isinstance(noise, Laplace) else end
-        both: Cgf = lambda s: cgf(s) + noise_cgf(noise, s)  # noqa: E731
-        s0, _ = saddle_point(both, -edge.expand_as(y), torch.minimum(high, edge), y)
+        family = family_of(noise)
+        edge = family.cgf_domain(noise)[1].to(y).expand_as(y)
+        s0, _ = saddle_point(
+            lambda s: cgf(s) + family.cgf(noise, s), -edge, torch.minimum(high, edge), y
+        )
         first, last = _extent(cgf, s0, high)
         first, last = first.clamp(min=float(sized)), last.clamp(max=top)
         if isinstance(d, Poisson):  # only v that the noise can reach
-            near, far = _extent(lambda s: noise_cgf(noise, s), s0, edge.expand_as(y))
-            first = torch.maximum(first, torch.minimum((y - far).floor() - 2, last - 4)).clamp(
-                min=0
-            )
+            near, far = _extent(lambda s: family.cgf(noise, s), s0, edge)
+            lowest = torch.minimum((y - far).floor() - 2, last - 4)
+            first = torch.maximum(first, lowest).clamp(min=0)
             last = torch.minimum(last, torch.maximum((y - near).ceil() + 2, first + 4))
-        width = _buckets(last - first + 1, None)
+        width = _rounded(last - first + 1)
     large = (width > _LONG) & (y > 40)  # exp(−s·y) has died out at Im s = π
     if sized and large.any():
-        groups = [mask.nonzero().squeeze(1) for mask in (large, ~large)]
-        parts = [sets.take(which.cpu().numpy()) for which in groups]
-        members_of = [map_parameters(d, part.members) for part in parts]
-        values = [_of_large_counts(members_of[0], parts[0].flat, gather(y, groups[0]), noise)]
-        if not large.all():
-            rest = gather(y, groups[1])
-            values.append(log_noisy_lattice(members_of[1], parts[1].flat, rest, noise))
-        return gather(torch.cat(values), torch.cat(groups).argsort())
 
-    def piece(y: Tensor, s0: Tensor, first: Tensor, *tensors: Tensor, m: int) -> Tensor:
+        def part(at: Tensor) -> tuple[Distribution, Sets, Tensor, Noise]:
+            some = sets.take(at.cpu().numpy())
+            return map_parameters(d, some.members), some.flat, gather(y, at), noise
+
+        return piecewise(
+            (large, lambda at: _of_large_counts(*part(at))),
+            (~large, lambda at: log_noisy_lattice(*part(at))),
+        )
+
+    def tilted(m: int, y: Tensor, s0: Tensor, first: Tensor, *tensors: Tensor) -> Tensor:
         v = first.unsqueeze(1) + torch.arange(m, device=y.device)
         seen = log_density(noise, y.unsqueeze(1) - v)
         if isinstance(d, Poisson):
@@ -141,8 +139,7 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
             s = torch.complex(*torch.broadcast_tensors(s0.unsqueeze(1), omega))
             transform = (members.cgf(s, *tensors, biased=True) - height).exp()
             height, seen = height.squeeze(1), seen - v.log()
-        pmf = torch.fft.irfft(transform.conj(), n=m)
-        pmf = pmf.gather(1, (v % m).long())
+        pmf = torch.fft.irfft(transform.conj(), n=m).gather(1, (v % m).long())
         seen = seen - s0.unsqueeze(1) * v
         most = seen.detach().amax(1, keepdim=True)
         share = (seen - most).exp() * (v <= top)
@@ -151,18 +148,19 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         out = height + most.squeeze(1) + torch.where(safe, value, 1.0).log()
         return torch.where(safe, out, math.inf)
 
-    cost = 8 if isinstance(d, Poisson) else 4 * tensors[-1].shape[1]
-    out = _in_buckets(piece, width, y, s0, first, *tensors, cost=cost)
-    if sized:
-        none = sets.sum(log_density(d, torch.zeros_like(sets.repeat(y))))
-        return logaddexp(torch.where(out == math.inf, -math.inf, out), none + log_density(noise, y))
-    rest = (out == math.inf).nonzero().squeeze(1)
-    if len(rest) and isinstance(d, Categorical):
-        pmf = _log_pmf(gather(tensors[0], rest))
+    def exact(at: Tensor) -> Tensor:  # of classes
+        pmf = _log_pmf(gather(tensors[0], at))
         v = torch.arange(pmf.shape[1], device=y.device)
-        exact = logsumexp(pmf + log_density(noise, gather(y, rest).unsqueeze(1) - v), 1)
-        out = torch.where(out == math.inf, 0.0, out) + scatter_sum(exact, rest, len(y))
-    return out
+        return logsumexp(pmf + log_density(noise, gather(y, at).unsqueeze(1) - v), 1)
+
+    cost = 8 if isinstance(d, Poisson) else 4 * tensors[-1].shape[1]
+    out = piecewise(*by_number(width, tilted, y, s0, first, *tensors, cost=cost))
+    if isinstance(d, Categorical):
+        return _replaced(out, exact)
+    if isinstance(d, Poisson):
+        return out
+    none = sets.sum(log_density(d, torch.zeros_like(sets.repeat(y))))
+    return logaddexp(torch.where(out == math.inf, -math.inf, out), none + log_density(noise, y))
 
 
 def _of_large_counts(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
@@ -206,21 +204,9 @@ def _extent(cgf: Cgf, s0: Tensor, high: Tensor) -> tuple[Tensor, Tensor]:
     return torch.nan_to_num(below, -math.inf, posinf=-math.inf).amax(1).floor(), worst.ceil()
 
 
-def _buckets(wanted: Tensor, most: int | None) -> Tensor:
-    """Numbers of nodes rounded up to powers of two, so that few sizes occur; at most `most`."""
-    rounded = 2.0 ** wanted.clamp(min=8).log2().ceil()
-    return (rounded if most is None else rounded.clamp(max=most)).long()
-
-
-def _in_buckets(piece: Callable[..., Tensor], nodes: Tensor, *tensors: Tensor, cost: int) -> Tensor:
-    """piece(…, m) for the sets with m nodes, in turn for each m."""
-    order, values = [], []
-    for m in nodes.unique().tolist():
-        which = (nodes == m).nonzero().squeeze(1)
-        given = [gather(t, which) for t in tensors]
-        values.append(chunked(lambda *args, m=m: piece(*args, m=m), *given, cost=m * cost))
-        order.append(which)
-    return gather(torch.cat(values), torch.cat(order).argsort())
+def _rounded(wanted: Tensor) -> Tensor:
+    """Numbers of nodes rounded up to powers of two, so that few sizes occur."""
+    return (2.0 ** wanted.clamp(min=8).log2().ceil()).long()
 
 
 def _class_transform(logits: Tensor, s0: Tensor, m: int) -> tuple[Tensor, Tensor]:
@@ -231,11 +217,7 @@ def _class_transform(logits: Tensor, s0: Tensor, m: int) -> tuple[Tensor, Tensor
     angle = torch.arange(m // 2 + 1, device=s0.device) * classes[:, None] % m
     angle = angle.to(share) * (2 * math.pi / m)
     factors = torch.complex(share @ angle.cos(), share @ angle.sin())
-    while factors.shape[1] > 1:  # a product in a tree: no division, no overflow
-        half = factors.shape[1] // 2
-        paired = factors[:, :half] * factors[:, half : 2 * half]
-        factors = torch.cat([paired, factors[:, 2 * half :]], 1)
-    return logsumexp(tilted, 2).sum(1), factors.squeeze(1)
+    return logsumexp(tilted, 2).sum(1), tree_product([factors])[0]
 
 
 def _log_pmf(logits: Tensor) -> Tensor:

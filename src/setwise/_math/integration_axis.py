@@ -1,21 +1,18 @@
-"""The line on which a family's integrals run, and small tools to arrange sets and members."""
+"""The line on which a family's integrals run."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Laplace
+from torch.distributions import Distribution
 from torch.nn.functional import pad
 
 from setwise._math.quadrature import Integrand, log_integral, rebuild
 from setwise.distributions import family_of, log_density, parameters
-from setwise.numerics import gather
-
-__all__ = ["Line", "piecewise", "recentred"]
 
 _MOST_KINKS = 64  # in larger sets, kinks are left to the halving of cells
 
@@ -38,7 +35,7 @@ class Line:
         """The line of a distribution batched as (sets, members)."""
         family = family_of(d)
         centres, widths = family.centre_width(d)
-        return cls(family.positive, isinstance(d, Laplace), centres.detach(), widths.detach())
+        return cls(family.positive, family.kinked, centres.detach(), widths.detach())
 
     def take(self, which: Tensor) -> Line:
         """The lines of these sets."""
@@ -77,7 +74,7 @@ class Line:
         return _over_log(lambda z: log_density(d, z))(x) if self.positive else log_density(d, x)
 
     def places(self) -> tuple[Tensor, Tensor]:
-        """Centres and widths without those that cells around narrower neighbours can stand for."""
+        """Centres and widths, less those that are well inside the cells of a narrower neighbour."""
         centres, widths = self.centres, self.widths
         if self.kinked and centres.shape[1] <= _MOST_KINKS:
             return centres, widths
@@ -99,29 +96,20 @@ def _over_log(integrand: Integrand) -> Integrand:
     return over
 
 
-def recentred(d: Distribution, at: Tensor | None = None) -> Distribution:
+def recentred(d: Distribution, member: int | None = None) -> Distribution:
     """The distribution, (sets, members), moved so that one member of each set is at 0.
 
     Only differences between targets matter where this is used, and they keep their digits. By
-    default the narrowest member goes to 0, otherwise those of the numbers `at`, (sets, 1). The move
-    is differentiated too, so that a kink at 0 stays where a cell ends, for second derivatives too.
+    default the narrowest member goes to 0. The move is differentiated, so that a kink at 0 stays at
+    the end of a cell for second derivatives too.
     """
     values = parameters(d)
     if "loc" not in values:
         return d
-    at = values["scale"].detach().argmin(1, keepdim=True) if at is None else at
+    if member is None:
+        at = values["scale"].detach().argmin(1, keepdim=True)
+    else:
+        at = torch.full_like(values["loc"][:, :1], member, dtype=torch.long)
     values["loc"] = values["loc"] - values["loc"].gather(1, at)
     out: Distribution = rebuild(d, values.values())
     return out
-
-
-def piecewise(*cases: tuple[Tensor, Callable[[Tensor], Tensor]]) -> Tensor:
-    """One value per set; each case is a mask and a function of the numbers of the sets in it.
-
-    >>> even = torch.tensor([True, False, True])
-    >>> piecewise((even, lambda at: 10 * at), (~even, lambda at: -at))
-    tensor([ 0, -1, 20])
-    """
-    places = [(mask.nonzero().squeeze(1), value) for mask, value in cases]
-    values = torch.cat([value(at) for at, value in places if len(at)])
-    return gather(values, torch.cat([at for at, _ in places]).argsort())

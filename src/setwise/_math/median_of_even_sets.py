@@ -15,15 +15,13 @@ import math
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Laplace
+from torch.distributions import Distribution
 from torch.nn.functional import logsigmoid, pad
 
 from setwise._math.order_statistic_density import Sides, log_two_marks
 from setwise._math.quadrature import log_integral, rebuild
 from setwise.distributions import family_of, parameters
 from setwise.numerics import chunked
-
-__all__ = ["log_mean_of_middle"]
 
 _PLACES = 8  # members per set at which cells are cut beforehand
 _AT_ONCE = 1 << 23  # elements; more are computed in pieces
@@ -38,8 +36,7 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
     """
     family = family_of(members)
     size = members.batch_shape[1]
-    # the one family whose density has kinks, at its locations
-    kinks = list(parameters(members)).index("loc") if isinstance(members, Laplace) else -1
+    kinks = list(parameters(members)).index("loc") if family.kinked else -1
 
     def piece(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
         inside = x.abs() < (700 if family.positive else 230)  # e²³⁰ is as good as infinity
@@ -59,9 +56,7 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
         return torch.where(inside, joint.reshape(x.shape) + log_dt, -math.inf)
 
     def integrand(x: Tensor, *tensors: Tensor) -> Tensor:
-        cost = 16 * x.shape[1] * size
-        small = len(x) * cost < _AT_ONCE
-        return piece(x, *tensors) if small else chunked(piece, x, *tensors, cost=cost)
+        return chunked(piece, x, *tensors, cost=16 * x.shape[1] * size, budget=_AT_ONCE)
 
     possible = y > 0 if family.positive else torch.ones_like(y, dtype=torch.bool)
     y = torch.where(possible, y, 1.0)
@@ -76,9 +71,9 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
 def _along(x: Tensor, distance: Tensor) -> tuple[Tensor, Tensor]:
     """x itself, but differentiated as if it moved along with the kinks at log distance.
 
-    Nodes that stood still would be right for the first derivative only: a second one also has a
-    part from each kink that moves past them. So x is shifted with the kinks, linearly in between;
-    the second result is the logarithm of the stretch, zero but for its derivatives.
+    With fixed nodes only the first derivative would be right: kinks that move past them contribute
+    to the second. So x is shifted with the kinks, linearly in between; the second result is the
+    logarithm of the stretch, which is zero but has derivatives.
     """
     near = distance.detach() > 1e-200
     place = torch.where(near, distance, 1e-200).log()
@@ -102,7 +97,7 @@ def _places(
 ) -> tuple[Tensor, Tensor]:
     """Centres and widths on the line of integration, for a few members and the typical gap.
 
-    Something may change where y − t or y + t passes a member, and around t = 1 / Σ f_i(y).
+    The integrand may change where y − t or y + t passes a member, and around t = 1 / Σ f_i(y).
     """
     if positive:
         log_ratio = (centre - y.log()).clamp(-600, 600)

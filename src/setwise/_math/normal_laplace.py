@@ -7,9 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from setwise.numerics import log_ndtr, logaddexp
-
-__all__ = ["log_normal_laplace"]
+from setwise.numerics import log_ndtr, logaddexp, mills_series
 
 
 def log_normal_laplace(x: Tensor, deviation: Tensor, scale: Tensor) -> Tensor:
@@ -17,8 +15,8 @@ def log_normal_laplace(x: Tensor, deviation: Tensor, scale: Tensor) -> Tensor:
 
     f(x) = exp(τ²/2b²)/2b · [exp(−x/b) Φ(x/τ − τ/b) + exp(x/b) Φ(−x/τ − τ/b)]
 
-    with τ the normal's deviation and b the Laplace's scale; where Φ is small, its exponent is
-    cancelled against the others by hand.
+    with τ the normal's deviation and b the Laplace's scale; where Φ is small, its exponent and the
+    others cancel analytically.
     """
     ratio = deviation / scale
     side = torch.where(x.detach() < 0, -x, x)  # the density is even
@@ -41,9 +39,5 @@ def _log_mills(u: Tensor) -> Tensor:
     far = u > 14
     near = torch.where(far, 1.0, u)
     v = torch.where(far, u, 20.0)
-    w = (v * v).reciprocal()
-    series = torch.zeros_like(w)
-    for n in range(12, 0, -1):  # Σ (−1)ⁿ (2n−1)!! wⁿ
-        series = -(2 * n - 1) * w * (1 + series)
-    out = -v.log() - 0.5 * math.log(2 * math.pi) + torch.log1p(series)
+    out = -v.log() - 0.5 * math.log(2 * math.pi) + torch.log1p(mills_series(v))
     return torch.where(far, out, (0.5 * torch.special.erfcx(near * math.sqrt(0.5))).log())

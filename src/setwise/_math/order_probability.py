@@ -3,10 +3,10 @@
     G_{K+1} = 1,   G_k(x) = ∫_{−∞}^x p_k(s) G_{k+1}(s) ds,   P = G₁(∞): only densities are needed.
 
 Cells are those of `quadrature`, with nine nodes each (Chebyshev points, both ends included). The
-log of each integrand, h = log p_k + log G_{k+1}, is taken as a polynomial in its cell, integrated
-from node to node with positive weights, so that log G_k is known at the nodes to high relative
-accuracy. Between two nodes an exponential is integrated exactly however steep it is: strongly
-violated orders, whose members crowd together at a compromise, need no finer mesh.
+log of each integrand, h = log p_k + log G_{k+1}, is taken as a polynomial in its cell and
+integrated from node to node with positive weights, so that log G_k is known at the nodes to high
+relative accuracy. Between two nodes an exponential is integrated exactly however steep it is:
+members far out of order, which crowd together at a compromise, need no finer mesh.
 
 Cells are split, without gradient, where members may be (their posterior given the order, from
 running integrals from the left and from the right) and h is not yet a polynomial.
@@ -15,13 +15,15 @@ running integrals from the left and from the right) and h is not yet a polynomia
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.polynomial import chebyshev
 from torch import Tensor
-from torch.distributions import Distribution, Laplace
+from torch.distributions import Distribution
 
 from setwise._math.integration_axis import Line
 from setwise._math.quadrature import (
@@ -33,9 +35,7 @@ from setwise._math.quadrature import (
     rebuild,
 )
 from setwise.distributions import parameters
-from setwise.numerics import logcumsumexp, logsumexp, recomputed
-
-__all__ = ["log_ordered"]
+from setwise.numerics import logcumsumexp, logsumexp, planned, recomputed
 
 _N = 8  # intervals between the nodes of a cell
 _POINTS, _WEIGHTS = clenshaw_curtis(_N)
@@ -60,38 +60,33 @@ def log_ordered(d: Distribution) -> Tensor:
     >>> 1 / log_ordered(d).exp()  # 4!
     tensor([24.0000], dtype=torch.float64)
     """
-    tensors = list(parameters(d).values())
     size = d.batch_shape[1]
-    step = max(1, _AT_ONCE // (400 * size))
-    pieces = []
-    for i in range(0, len(tensors[0]), step):
-        part = [p[i : i + step] for p in tensors]
+
+    def plan(*part: Tensor) -> Callable[..., Tensor]:
         members = rebuild(d, part)
         line = Line.of(members)
-        with torch.no_grad():
-            grid = _Grid(_place(members, line), len(part[0]))
+        grid = _Grid(_place(members, line), len(part[0]))
 
-        def total(*part: Tensor, grid: _Grid = grid, line: Line = line) -> Tensor:
-            def integrate(below: Tensor, *values: Tensor) -> Tensor:
-                member = rebuild(d, values)
-                out = _running(grid.log_density(member, line) + below, grid.inside)
-                return out + _kink(member, grid, below, out) if isinstance(d, Laplace) else out
+        def integrate(below: Tensor, *values: Tensor) -> Tensor:
+            member = rebuild(d, values)
+            out = _running(grid.log_density(member, line) + below, grid.inside)
+            return out + _kink(member, grid, below, out) if line.kinked else out
 
+        def total(*part: Tensor) -> Tensor:
             below = torch.zeros_like(grid.x)
             for k in reversed(range(size)):
                 values = [p[:, k] for p in part]
-                if size > _LONG:
-                    below = recomputed(integrate, below, *values)
-                else:
-                    below = integrate(below, *values)
+                long = size > _LONG
+                below = recomputed(integrate, below, *values) if long else integrate(below, *values)
             return below[:, -1, -1]
 
-        pieces.append(recomputed(total, *part) if step < len(tensors[0]) else total(*part))
-    return torch.cat(pieces)
+        return total
+
+    return planned(plan, *parameters(d).values(), cost=400 * size, budget=_AT_ONCE)
 
 
-def _kink(member: Laplace, grid: _Grid, below: Tensor, out: Tensor) -> Tensor:
-    """Zero, but for the second derivative of log G_k that nodes at rest miss.
+def _kink(member: Any, grid: _Grid, below: Tensor, out: Tensor) -> Tensor:
+    """Zero, but with the second derivative of log G_k that fixed nodes miss.
 
     ∂²p/∂loc² of a Laplace density has, beside p/scale², the atom −1/scale² at x = loc.
     """
@@ -100,7 +95,7 @@ def _kink(member: Laplace, grid: _Grid, below: Tensor, out: Tensor) -> Tensor:
         there = torch.where(grid.x == loc, below, -math.inf).amax((1, 2), keepdim=True)
         atom = (there - 2 * scale.log() - out).exp()
         atom = torch.where(grid.x[:, :, :1] >= loc, atom, 0.0)
-    move = (member.loc - member.loc.detach())[:, None, None]
+    move: Tensor = (member.loc - member.loc.detach())[:, None, None]
     return -0.5 * move * move * atom
 
 
@@ -112,15 +107,11 @@ def _bend_matrix() -> Floats:
     polynomial = np.linalg.inv(chebyshev.chebvander(_POINTS, _N))
     t = np.array([0.25, 0.5, 0.75])
     shape = (t * (1 - t))[:, None] * np.vander(t, 3, increasing=True)
-    out = np.empty((_N + 1, _N, 3))
+    nodes = _POINTS[:-1, None] + t * np.diff(_POINTS)[:, None]
+    inner = chebyshev.chebvander(nodes, _N) @ polynomial
     unit = np.eye(_N + 1)
-    for i in range(_N):
-        inner = (
-            chebyshev.chebvander(_POINTS[i] + t * (_POINTS[i + 1] - _POINTS[i]), _N) @ polynomial
-        )
-        linear = np.outer(1 - t, unit[i]) + np.outer(t, unit[i + 1])
-        out[:, i] = np.linalg.solve(shape, inner - linear).T
-    return out
+    linear = (1 - t)[:, None] * unit[:-1, None] + t[:, None] * unit[1:, None]
+    return np.linalg.solve(shape, inner - linear).transpose(2, 0, 1)
 
 
 def _second_differences() -> Floats:
@@ -177,25 +168,20 @@ def _steep(rise: Tensor, bends: Tensor) -> Tensor:
     return logsumexp(bend - fall * s + log_weight, -1)
 
 
-def _running(h: Tensor, inside: Tensor) -> Tensor:
-    """log ∫ exp(h) up to each node."""
-    between = torch.where(inside.unsqueeze(-1), _between_nodes(h), -math.inf).flatten(1)
-    return logcumsumexp(torch.cat([_start(h), between], 1), 1).unfold(1, _N + 1, _N)
-
-
-def _roughly_running(h: Tensor, inside: Tensor) -> Tensor:
-    """As `_running`, without derivatives, and h taken as linear between the nodes."""
-    top = torch.maximum(h[..., 1:], h[..., :-1])
-    fall = (h[..., 1:] - h[..., :-1]).abs().clamp_min(1e-9)
-    between = top + (-torch.expm1(-fall) / fall).log() + h.new_tensor(np.diff(_POINTS)).log()
-    between = torch.where(inside.unsqueeze(-1), between, -math.inf).flatten(1)
-    return torch.logcumsumexp(torch.cat([_start(h), between], 1), 1).unfold(1, _N + 1, _N)
-
-
-def _start(h: Tensor) -> Tensor:
-    """log of what is left of all cells: an exponential with the slope of the first interval."""
+def _running(h: Tensor, inside: Tensor, *, rough: bool = False) -> Tensor:
+    """log ∫ exp(h) up to each node; if `rough`, without derivatives and with h linear between."""
+    if rough:
+        fall = (h[..., 1:] - h[..., :-1]).abs().clamp_min(1e-9)
+        between = torch.maximum(h[..., 1:], h[..., :-1]) + (-torch.expm1(-fall) / fall).log()
+        between = between + h.new_tensor(np.diff(_POINTS)).log()
+    else:
+        between = _between_nodes(h)
+    # left of all cells: an exponential with the slope of the first interval
     slope = ((h[:, 0, 1] - h[:, 0, 0]) / float(_POINTS[1] - _POINTS[0])).detach().clamp_min(1e-3)
-    return (h[:, 0, 0] - slope.log()).unsqueeze(1)
+    start = (h[:, 0, 0] - slope.log()).unsqueeze(1)
+    between = torch.where(inside.unsqueeze(-1), between, -math.inf).flatten(1)
+    cumulated = (torch.logcumsumexp if rough else logcumsumexp)(torch.cat([start, between], 1), 1)
+    return cumulated.unfold(1, _N + 1, _N)
 
 
 # ---- the mesh
@@ -260,7 +246,7 @@ def _posterior(d: Distribution, line: Line, grid: _Grid) -> tuple[Tensor, Tensor
     above = [torch.zeros_like(grid.x)]  # log P(z₁ > … > z_k > x)
     for h in density[:-1]:
         h = (h + above[-1]).flip(1, 2)
-        above.append(_roughly_running(h, grid.inside.flip(1)).flip(1, 2))
+        above.append(_running(h, grid.inside.flip(1), rough=True).flip(1, 2))
     below = torch.zeros_like(grid.x)
     mass = torch.full_like(below[..., 0], -math.inf)
     error = torch.zeros_like(mass)
@@ -276,5 +262,5 @@ def _posterior(d: Distribution, line: Line, grid: _Grid) -> tuple[Tensor, Tensor
         off = torch.maximum(rough, bent**5)
         mass = torch.maximum(mass, share)
         error = torch.maximum(error, torch.where(off > 0, share.exp() * off, 0.0))
-        below = _roughly_running(h, grid.inside)
+        below = _running(h, grid.inside, rough=True)
     return mass[grid.inside], error[grid.inside]

@@ -18,9 +18,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from setwise._math.binary_counts import TILT_ERROR, Roots, reach_of, solve_tilt
-from setwise.numerics import chunked, logaddexp, logsumexp
-
-__all__ = ["Sides", "after", "before", "log_one_mark", "log_two_marks"]
+from setwise.numerics import chunked, logaddexp, logsumexp, tree_product
 
 Parts = tuple[Tensor, ...]
 
@@ -71,7 +69,7 @@ def log_one_mark(at: Tensor, first: Sides, then: Sides, rank: int) -> Tensor:
     possible = (at > -math.inf).any(1)
     at = torch.where(possible[:, None], at, 0.0)
 
-    def weights(s: Tensor, rows: Any = slice(None)) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    def weights(s: Tensor, rows: Any = slice(None)) -> Parts:
         """Tilted P(below) on either side; per mark, the others' mean count − rank and log-weight.
 
         Sums run over deviations from a typical value, and s·p is taken off each factor rather than
@@ -120,7 +118,7 @@ def _one_mark(p: Tensor, q: Tensor, share: Tensor, z: Tensor) -> Tensor:
     def multiply(x: Parts, y: Parts) -> Parts:
         return x[0] * y[0], x[0] * y[1] + x[1] * y[2], x[2] * y[2]
 
-    return _fold((left, mark, right), multiply)[1]
+    return tree_product((left, mark, right), multiply)[1]
 
 
 def log_two_marks(at_low: Tensor, at_high: Tensor, sides: Sides, rank: int) -> Tensor:
@@ -195,21 +193,9 @@ def _two_marks(p: Tensor, low: Tensor, high: Tensor, kinds: Tensor, z: Tensor) -
         one_low, one_high = x[0] * y[1] + x[1] * y[0], x[0] * y[2] + x[2] * y[0]
         return x[0] * y[0], one_low, one_high, x[0] * y[3] + x[3] * y[0] + x[1] * y[2] + x[2] * y[1]
 
-    _, one_low, one_high, both = _fold((rest, low, high, torch.zeros_like(rest)), multiply)
+    _, one_low, one_high, both = tree_product((rest, low, high, torch.zeros_like(rest)), multiply)
     kinds = kinds[:, :, None]
     return kinds[:, 0] * one_high + kinds[:, 1] * one_low + kinds[:, 2] * both * factor[:, 0]
-
-
-def _fold(parts: Parts, multiply: Callable[[Parts, Parts], Parts]) -> Parts:
-    """The product over dimension 1, in order, by pairs of neighbours."""
-    while (size := parts[0].shape[1]) > 1:
-        paired = multiply(
-            tuple(t[:, 0 : size - 1 : 2] for t in parts), tuple(t[:, 1::2] for t in parts)
-        )
-        if size % 2:
-            paired = tuple(torch.cat([t, u[:, -1:]], 1) for t, u in zip(paired, parts, strict=True))
-        parts = paired
-    return tuple(t[:, 0] for t in parts)
 
 
 def _over_nodes(

@@ -1,15 +1,14 @@
 """The difference of two independent variables: its density and its tails.
 
-Where the difference is of a known family, or has a closed form, that is used. Otherwise one
-member's density is integrated (or its probabilities are summed) against the other's density or
-tail. Whichever of two complementary probabilities is the smaller one is computed, so that both
-keep their digits.
+In closed form where there is one; otherwise one member's density is integrated (or its
+probabilities are summed) against the other's density or tail. Whichever of two complementary
+probabilities is smaller is computed, so that both keep their digits.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,7 +17,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Cauchy, Distribution, Gumbel, Laplace, Normal, StudentT
 
-from setwise._math.integration_axis import Line, piecewise, recentred
+from setwise._math.groups import piecewise
+from setwise._math.integration_axis import Line, recentred
 from setwise._math.order_probability import log_ordered
 from setwise._math.quadrature import rebuild
 from setwise._math.summation import log_sum
@@ -36,20 +36,6 @@ from setwise.distributions import (
 )
 from setwise.numerics import gather, log1mexp, logaddexp, logsubexp, logsumexp
 from setwise.sets import Sets
-
-__all__ = [
-    "Tails",
-    "between",
-    "difference_of",
-    "equal_within",
-    "laplace_log_density",
-    "laplace_log_tail",
-    "log_convolution",
-    "log_exceeds",
-    "log_within",
-    "most",
-    "pair",
-]
 
 
 class Tails(NamedTuple):
@@ -179,18 +165,14 @@ def log_convolution(d: Distribution, y: Tensor) -> Tensor:
         *values, shift = (t.unsqueeze(1) for t in tensors)
         return log_density(rebuild(d, values), x.unsqueeze(2) + shift).sum(2)
 
-    tensors = [*parameters(d).values(), shift]
-    if isinstance(d, Count):
-        return log_sum(product, tensors, most(d), cost=8)
-    return Line.of(d).shifted(shift).integral(product, tensors, cost=8)
+    return _over_support(d, product, Line.of(d).shifted(shift), shift)
 
 
 def log_exceeds(d: Distribution, margin: float) -> Tensor:
     """log P(Z₁ > Z₂ + margin), for a margin of at least 0."""
-    if isinstance(d, StudentT):
-        return _ordered(d, margin)
-    d = recentred(d, torch.ones_like(_first(d), dtype=torch.long))
-    shift = _first(d).detach().new_tensor([margin, 0.0])
+    values = parameters(d)
+    shift = next(iter(values.values())).detach().new_tensor([margin, 0.0])
+    likely = _gap(d)[0] > margin
 
     def tail(at: Tensor, function: Any) -> Tensor:
         def integrand(x: Tensor, *tensors: Tensor) -> Tensor:
@@ -198,33 +180,29 @@ def log_exceeds(d: Distribution, margin: float) -> Tensor:
             other: Tensor = function(first, x + margin)
             return log_density(second, x) + other
 
-        part = _take(d, at)
-        return _integral(part, integrand, Line.of(part).shifted(shift))
+        part = recentred(_take(d, at), 1)
+        return _over_support(part, integrand, Line.of(part).shifted(shift))
 
-    sure = _gap(d)[0] > margin
+    def ordered(at: Tensor, function: Any) -> Tensor:
+        part = _take(rebuild(d, (values | {"loc": values["loc"] + shift.flip(0)}).values()), at)
+        flipped = map_parameters(part, lambda p: p.flip(1))
+        return log_ordered(recentred(part if function is log_survival else flipped))
+
+    # Student's density is much cheaper than its tails
+    log_probability = ordered if isinstance(d, StudentT) else tail
     return piecewise(
-        (~sure, lambda at: tail(at, log_survival)), (sure, lambda at: log1mexp(tail(at, log_cdf)))
+        (~likely, lambda at: log_probability(at, log_survival)),
+        (likely, lambda at: log1mexp(log_probability(at, log_cdf))),
     )
-
-
-def _ordered(d: Distribution, margin: float) -> Tensor:
-    """As `log_exceeds` for location families, from densities alone: their tails are dear."""
-    values = parameters(d)
-    values["loc"] = values["loc"] + values["loc"].new_tensor([0.0, margin])
-    d = rebuild(d, values.values())
-    sure = _gap(d)[0] > 0
-
-    def turned(at: Tensor) -> Tensor:
-        return log1mexp(log_ordered(recentred(map_parameters(_take(d, at), lambda p: p.flip(1)))))
-
-    return piecewise((~sure, lambda at: log_ordered(recentred(_take(d, at)))), (sure, turned))
 
 
 def log_within(d: Distribution, margin: float) -> Tensor:
     """log P(|Z₁ − Z₂| ≤ margin)."""
+    gap, width = _gap(d)
     if margin == 0 and isinstance(d, Continuous):
-        return torch.full_like(_first(d)[:, 0], -math.inf)
+        return torch.full_like(gap, -math.inf)
     d = recentred(d)
+    likely = gap.abs() + width < margin
 
     def outside(at: Tensor) -> Tensor:
         part = _take(d, at)
@@ -238,11 +216,9 @@ def log_within(d: Distribution, margin: float) -> Tensor:
 
         part = _take(d, at)
         line = Line.of(part)
-        return _integral(part, integrand, line.cut(margin) if line.positive else line)
+        return _over_support(part, integrand, line.cut(margin) if line.positive else line)
 
-    gap, width = _gap(d)
-    sure = gap.abs() + width < margin
-    return piecewise((sure, outside), (~sure, inside))
+    return piecewise((likely, outside), (~likely, inside))
 
 
 def _near(d: Distribution, x: Tensor, margin: float) -> Tensor:
@@ -254,9 +230,9 @@ def _near(d: Distribution, x: Tensor, margin: float) -> Tensor:
     return between(Tails.of(d), low, x + margin)
 
 
-def _integral(d: Distribution, integrand: Any, line: Line) -> Tensor:
+def _over_support(d: Distribution, integrand: Any, line: Line, *tensors: Tensor) -> Tensor:
     """log of the integral, or for counts of the sum, over the support."""
-    tensors = list(parameters(d).values())
+    tensors = (*parameters(d).values(), *tensors)
     if isinstance(d, Count):
         return log_sum(integrand, tensors, most(d), cost=8)
     return line.integral(integrand, tensors, cost=8)
@@ -270,14 +246,9 @@ def _gap(d: Distribution) -> tuple[Tensor, Tensor]:
     return centres[:, 0] - centres[:, 1], widths.amax(1)
 
 
-def _first(d: Distribution) -> Tensor:
-    return next(iter(parameters(d).values()))
-
-
 def _take(d: Distribution, at: Tensor) -> Distribution:
     return map_parameters(d, lambda p: gather(p, at))
 
 
-def _members(d: Distribution, tensors: Iterable[Tensor]) -> tuple[Any, Any]:
-    tensors = list(tensors)
+def _members(d: Distribution, tensors: tuple[Tensor, ...]) -> tuple[Any, Any]:
     return rebuild(d, (t[:, :1] for t in tensors)), rebuild(d, (t[:, 1:] for t in tensors))

@@ -1,21 +1,24 @@
-"""One-dimensional integrals, set by set, in logs: exact digits however improbable the event.
+"""One-dimensional integrals, set by set, in logs, with relative accuracy for improbable events.
 
 The line of each set is cut at its members' centres. Around a centre c of width w a cell is a piece
 of t in x = c + w·sinh(t): fine near the centre, geometric far out, so that one mesh serves scales
 that differ by many orders and tails of every weight. Cells are halved, without gradient, until the
-integrand is a polynomial of t in each; what carries no mass is dropped; on the rest Gauss–Legendre
+integrand is a polynomial of t in each; cells without mass are dropped; on the rest Gauss–Legendre
 nodes give
 
     log ∫ exp(h(x)) dx = log Σ_i exp(log w_i + h(x_i)),   w_i > 0,
 
-which is differentiated as it stands. The nodes depend on the parameters, the value does not.
+which is differentiated with the nodes held fixed: they depend on the parameters, the value does
+not.
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Self, TypeVar
 
 import numpy as np
@@ -25,9 +28,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise.distributions import map_parameters
-from setwise.numerics import gather, logsumexp, recomputed, segment_logsumexp
-
-__all__ = ["Cells", "log_integral", "mesh", "rebuild", "refine"]
+from setwise.numerics import gather, logsumexp, planned, segment_logsumexp
 
 Floats = NDArray[np.floating[Any]]
 Integrand = Callable[..., Tensor]  # (x of shape (cells, nodes), *tensors of shape (cells, …))
@@ -42,6 +43,7 @@ _ROUNDS, _MOST_PIECES = 80, 400
 _AT_ONCE = 1 << 19  # elements
 
 
+@cache
 def clenshaw_curtis(n: int) -> tuple[Floats, Floats]:
     """Nodes and weights of the (n+1)-point Clenshaw–Curtis rule on [−1, 1], n even.
 
@@ -68,7 +70,7 @@ _GAUSS, _GAUSS_WEIGHTS = np.polynomial.legendre.leggauss(16)
 
 
 @dataclass(frozen=True)
-class Pieces:
+class Pieces(ABC):
     """Pieces of the line, in order, each with the number of the set that it belongs to."""
 
     owner: Tensor
@@ -84,13 +86,21 @@ class Pieces:
         index = torch.arange(len(parent), device=parent.device) - first[parent]
         return self.take(parent).part(index, counts[parent]), parent
 
+    @abstractmethod
     def part(self, index: Tensor, count: Tensor) -> Self:
         """Of each piece, cut into `count` equal parts, the part of this number."""
-        raise NotImplementedError
 
+    @abstractmethod
     def divisible(self) -> Tensor:
         """Which pieces can be halved."""
-        raise NotImplementedError
+
+    @abstractmethod
+    def trial(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """For `judge`: nodes, log dx, weights, and a map from values to the last coefficients."""
+
+    @abstractmethod
+    def rule(self) -> tuple[Tensor, Tensor]:
+        """For the result: nodes and the logarithms of their weights, (pieces, nodes)."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +113,6 @@ class Cells(Pieces):
     high: Tensor
 
     def part(self, index: Tensor, count: Tensor) -> Self:
-        """Of each cell, cut into `count` equal parts, the part of this number."""
         step = (self.high - self.low) / count
         high = torch.where(index + 1 == count, self.high, self.low + (index + 1) * step)
         return replace(self, low=self.low + index * step, high=high)
@@ -120,6 +129,14 @@ class Cells(Pieces):
         log_cosh = size + torch.log1p((-2 * size).exp()) - math.log(2)
         x = self.origin.unsqueeze(1) + self.width.unsqueeze(1) * t.sinh()
         return x, log_cosh + self.width.unsqueeze(1).log() + half.log()
+
+    def trial(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        x, log_dx = self.nodes(_POINTS)
+        return x, log_dx, x.new_tensor(_WEIGHTS), x.new_tensor(_LAST)
+
+    def rule(self) -> tuple[Tensor, Tensor]:
+        x, log_dx = self.nodes(_GAUSS)
+        return x, log_dx + x.new_tensor(_GAUSS_WEIGHTS).log()
 
 
 P = TypeVar("P", bound=Pieces)
@@ -144,9 +161,7 @@ def mesh(centres: Tensor, widths: Tensor) -> Cells:
 def refine(pieces: P, measure: Callable[[P], Tensor], n: int) -> P:
     """The pieces halved until the integral is resolved in each, less those without mass.
 
-    `measure` gives three lines, one column per piece: the log of its integral; the log of how far
-    that may be wrong; how far the log of the integrand falls from its highest node to a neighbour.
-    The peak may be higher than the highest node by about as much.
+    `measure` gives the three rows of `judge`, with one column per piece.
     """
     found = measure(pieces)
     most = _MOST_PIECES + 4 * torch.bincount(pieces.owner, minlength=n)
@@ -170,7 +185,11 @@ def refine(pieces: P, measure: Callable[[P], Tensor], n: int) -> P:
 
 
 def judge(h: Tensor, weights: Tensor, last: Tensor) -> Tensor:
-    """What `refine` needs to know, from the log integrand at nodes, (pieces, nodes)."""
+    """From the log integrand at nodes, (pieces, nodes): log integral, log error and drop.
+
+    The drop is how far h falls from its highest node to a neighbour: the peak may be higher than
+    the highest node by about as much.
+    """
     h = torch.where(h.isnan(), -math.inf, h)
     top, at = h.max(1, keepdim=True)
     left, right = (at - 1).clamp_min(0), (at + 1).clamp_max(h.shape[1] - 1)
@@ -181,6 +200,41 @@ def judge(h: Tensor, weights: Tensor, last: Tensor) -> Tensor:
     mass = (terms * weights).sum(1, keepdim=True).log() + top
     error = (terms.unsqueeze(1) @ last).abs().amax(2).log() + top
     return torch.cat([mass, error, drop], 1).T.contiguous()
+
+
+def adaptive_sum(
+    integrand: Integrand,
+    tensors: Sequence[Tensor],
+    first: Callable[..., Pieces],
+    *places: Tensor,
+    cost: int,
+) -> Tensor:
+    """log Σ exp(integrand) over nodes in pieces that are halved where needed, one for each set.
+
+    The pieces to begin with are `first(*places)`; `places` and `tensors` have one entry per set,
+    and the integrand sees the latter gathered to its pieces.
+    """
+    skip = len(places)
+
+    def plan(*given: Tensor) -> Callable[..., Tensor]:
+        n = len(given[0])
+
+        def measure(pieces: Pieces) -> Tensor:
+            x, log_dx, weights, last = pieces.trial()
+            h = integrand(x, *(t[pieces.owner] for t in given[skip:])) + log_dx
+            return judge(h, weights, last)
+
+        pieces = refine(first(*given[:skip]), measure, n)
+        x, log_weight = pieces.rule()
+
+        def total(*given: Tensor) -> Tensor:
+            h = integrand(x, *(gather(t, pieces.owner) for t in given[skip:])) + log_weight
+            return segment_logsumexp(logsumexp(h, 1), pieces.owner, n)
+
+        return total
+
+    fixed = (t.detach() for t in places)
+    return planned(plan, *fixed, *tensors, cost=300 * cost, budget=_AT_ONCE)
 
 
 def log_integral(
@@ -199,37 +253,7 @@ def log_integral(
     >>> log_integral(h, [loc], loc, torch.ones_like(loc), cost=1)  # log √2π
     tensor([0.9189, 0.9189], dtype=torch.float64)
     """
-    centres, widths = centres.detach(), widths.detach()
-    step = max(1, _AT_ONCE // (300 * cost))
-    pieces = []
-    for i in range(0, max(len(centres), 1), step):
-        part = [t[i : i + step] for t in tensors]
-
-        def measure(cells: Cells, part: list[Tensor] = part) -> Tensor:
-            x, log_dx = cells.nodes(_POINTS)
-            h = integrand(x, *(t[cells.owner] for t in part)) + log_dx
-            return judge(h, h.new_tensor(_WEIGHTS), h.new_tensor(_LAST))
-
-        with torch.no_grad():
-            first = mesh(centres[i : i + step], widths[i : i + step])
-            cells = refine(first, measure, len(part[0]))
-            x, log_dx = cells.nodes(_GAUSS)
-            log_weight = log_dx + log_dx.new_tensor(_GAUSS_WEIGHTS).log()
-        total = weighted_sum(integrand, x, log_weight, cells.owner, len(part[0]))
-        pieces.append(recomputed(total, *part) if step < len(centres) else total(*part))
-    return torch.cat(pieces)
-
-
-def weighted_sum(
-    integrand: Integrand, x: Tensor, log_weight: Tensor, owner: Tensor, n: int
-) -> Callable[..., Tensor]:
-    """The function of the tensors log Σ exp(log_weight + integrand(x)) over each owner's nodes."""
-
-    def total(*tensors: Tensor) -> Tensor:
-        h = integrand(x, *(gather(t, owner) for t in tensors)) + log_weight
-        return segment_logsumexp(logsumexp(h, 1), owner, n)
-
-    return total
+    return adaptive_sum(integrand, tensors, mesh, centres, widths, cost=cost)
 
 
 def rebuild(d: Distribution, values: Iterable[Tensor]) -> Any:

@@ -15,12 +15,10 @@ Abramowitz and Stegun, "Handbook of Mathematical Functions", chapter 9 (9.1.10, 
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 import torch
+from numpy.polynomial import Polynomial
 from torch import Tensor
-
-__all__ = ["end_of_cut", "log_transform", "log_transform_on_cut"]
 
 _LARGE = 75.0  # μ beyond which Debye's expansion in 1/μ is used
 _STEP = 0.18  # of the trapezoidal rule in q, where the integrand is wide
@@ -30,15 +28,11 @@ _DEEP = 36.0  # the rule ends where the integrand has fallen by exp(−36)
 
 def _debye_polynomials(order: int) -> list[list[float]]:
     """u₁, u₂, …, each as the coefficients of p^k, p^(k+2), …, p^(3k), by their recurrence."""
-    polynomials, last = [], {0: Fraction(1)}
-    for _ in range(order):
-        new: dict[int, Fraction] = {}
-        for k, c in last.items():  # u' p²(1 − p²)/2 + ∫ (1 − 5p²) u / 8
-            new[k + 1] = new.get(k + 1, Fraction(0)) + c * k / 2 + c / (8 * (k + 1))
-            new[k + 3] = new.get(k + 3, Fraction(0)) - c * k / 2 - 5 * c / (8 * (k + 3))
-        polynomials.append([float(new[k]) for k in sorted(new)])
-        last = new
-    return polynomials
+    p, u, out = Polynomial([0, 1]), Polynomial([1]), []
+    for k in range(1, order + 1):
+        u = p**2 * (1 - p**2) * u.deriv() / 2 + ((1 - 5 * p**2) * u).integ() / 8
+        out.append(u.coef[k::2].tolist())
+    return out
 
 
 _DEBYE = _debye_polynomials(8)
@@ -104,9 +98,7 @@ def _choose(mu: Tensor, d: Tensor, turn: Tensor | None) -> Tensor:
 
 def _by_quadrature(mu: Tensor, d: Tensor, turn: Tensor | None) -> Tensor:
     """log M, or log A on the cut (d > 0 real), by the trapezoidal rule in small blocks."""
-    given = (
-        (mu.expand(d.shape), d) if turn is None else (mu.expand(d.shape), d, turn.expand(d.shape))
-    )
+    given = [t.expand(d.shape) for t in (mu, d, turn) if t is not None]
     # Nodes vary slowest, so that the integrals of a block are alike and need as many terms.
     size = _BLOCK if d.device.type == "cpu" else 64 * _BLOCK
     flat = [t.movedim(-1, 0).reshape(-1).split(size) for t in given]

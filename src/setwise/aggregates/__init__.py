@@ -1,4 +1,4 @@
-"""What can be observed of a set: one aggregate, or close kin, per file, beside its rules.
+"""The aggregates: each file holds one, or a few that are closely related, with their rules.
 
 Every concrete aggregate that a file of this folder lists in its `__all__` is a name of this module.
 """

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import math
-from abc import abstractmethod
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 import torch
@@ -21,8 +20,9 @@ from setwise._math.class_counts import (
     n_compositions,
 )
 from setwise.distributions import map_parameters
-from setwise.errors import SetError
+from setwise.errors import check_each
 from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
+from setwise.likelihood.registry import in_parts
 from setwise.numerics import chunked, logsumexp
 from setwise.sets import Sets
 
@@ -33,75 +33,8 @@ Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Tally(Aggregate):
-    """The members of each class, counted; y is (n_sets, C), or (n_sets,) for class 1 of 2."""
-
-    method: Method = "exact"
-    n_classes: int | None = None
-
-    classes_if_unsaid = 2
-
-    def __post_init__(self) -> None:
-        if self.method not in get_args(Method):
-            raise ValueError(f"method is one of {get_args(Method)}, got {self.method!r}")
-        if self.n_classes is not None and self.n_classes < 2:
-            raise ValueError(f"n_classes is 2 or more, got {self.n_classes}")
-
-    @abstractmethod
-    def outcome(self, targets: Targets, size: int | None) -> PerClass:
-        """Counts or shares."""
-
-    @abstractmethod
-    def unit(self, sizes: Any) -> Any:
-        """What one member adds to y in sets of these sizes."""
-
-    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> NDArray[np.float64]:
-        labels = z.long().numpy()
-        n_classes = self.n_classes or max(2, int(labels.max(initial=0)) + 1)
-        bad = (z.numpy() != labels) | (labels < 0) | (labels >= n_classes)
-        if bad.any():
-            at = int(bad.argmax())
-            raise SetError(
-                sets.set_ids[at],
-                f"has a member of class {z[at]}: classes are the whole numbers 0 to "
-                f"{n_classes - 1}",
-            )
-        cells = np.bincount(sets.set_ids * n_classes + labels, minlength=len(sets) * n_classes)
-        return np.asarray(cells.reshape(len(sets), n_classes) * self.unit(sets.sizes[:, None]))
-
-    def check_y(self, sets: Sets, y: Any) -> NDArray[np.float64]:
-        array = self.outcome(Targets(), None).check(self, sets, y)
-        flat = array.ndim == 1
-        sizes = sets.sizes if flat else sets.sizes[:, None]
-        self._check_whole(array, np.broadcast_to(sizes, array.shape))
-        counts = self.counts(array, sizes)
-        total = counts if flat else counts.sum(1)
-        wrong = (total > sets.sizes) if flat else (total != sets.sizes)
-        if wrong.any():
-            at = int(wrong.argmax())
-            what = "a count of" if flat else "counts that add up to"
-            raise SetError(
-                at,
-                f"has {sets.sizes[at]} member(s) but {what} {total[at]} (y = {array[at].tolist()})",
-            )
-        return array
-
-    def counts(self, y: Any, sizes: Any) -> Any:
-        """The whole numbers that y stands for."""
-        return (np.rint if isinstance(y, np.ndarray) else torch.round)(y / self.unit(sizes))
-
-    @classmethod
-    def examples(cls, n_classes: int) -> list[Aggregate]:
-        return [cls(n_classes=n_classes)]
-
-    @abstractmethod
-    def _check_whole(self, y: NDArray[np.float64], sizes: Ints) -> None:
-        """Raises where an entry of y does not stand for a whole number."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Counts(_Tally):
-    """How many members of the set are of each class.
+class Counts(Aggregate):
+    """How many members of the set are of each class; for class 1 of 2 one number is enough.
 
     P(y) = Σ Π_k p_k(z_k) over the z with these counts. Two classes: a tilted transform, O(K), sets
     of thousands. More: a recursion over the Π_c (y_c + 1) partial counts, at most 10⁶ of them;
@@ -116,32 +49,56 @@ class Counts(_Tally):
     Kück & de Freitas, "Learning about individuals from group statistics", 2005.
     """
 
-    def outcome(self, targets: Targets, size: int | None) -> PerClass:
-        return PerClass("count", self.n_classes)
+    method: Method = "exact"
+    n_classes: int | None = None
 
-    def expected(self, members: Any, sets: Sets) -> Tensor:
-        return sets.sum(members.probs)
+    what: ClassVar[Literal["count", "share"]] = "count"
+    default_n_classes = 2
+
+    def __post_init__(self) -> None:
+        if self.method not in get_args(Method):
+            raise ValueError(f"method is one of {get_args(Method)}, got {self.method!r}")
+        if self.n_classes is not None and self.n_classes < 2:
+            raise ValueError(f"n_classes is 2 or more, got {self.n_classes}")
 
     def unit(self, sizes: Any) -> Any:
-        return 1
+        """What one member adds to y in sets of these sizes."""
+        return 1 / sizes if self.what == "share" else 1
 
-    def _check_whole(self, y: NDArray[np.float64], sizes: Ints) -> None:
-        bad = ~((y >= 0) & (y == np.floor(y)) & np.isfinite(y))
-        if bad.any():
-            at = tuple(np.argwhere(bad)[0])
-            raise SetError(
-                at[0],
-                f"has y = {y[at]:g}: {self!r} expects whole numbers from 0 on (for shares use "
-                f"Proportions)",
-            )
+    def counts(self, y: Any, sizes: Any) -> Any:
+        """The whole numbers that y stands for."""
+        return (y / self.unit(sizes)).round()
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> NDArray[np.float64]:
+        labels = z.long().numpy()
+        n_classes = self.n_classes or max(2, int(labels.max(initial=0)) + 1)
+        check_each(
+            (z.numpy() == labels) & (labels >= 0) & (labels < n_classes),
+            lambda at: (
+                f"has a member of class {z[at]}: classes are the whole numbers 0 to {n_classes - 1}"
+            ),
+            sets.set_ids,
+        )
+        cells = np.bincount(sets.set_ids * n_classes + labels, minlength=len(sets) * n_classes)
+        return np.asarray(cells.reshape(len(sets), n_classes) * self.unit(sets.sizes[:, None]))
+
+    def outcome(self, targets: Targets, size: int | None) -> PerClass:
+        return PerClass(self.what, self.n_classes)
+
+    def expected(self, members: Any, sets: Sets) -> Tensor:
+        return sets.sum(members.probs) * torch.as_tensor(self.unit(sets.sizes[:, None]))
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(n_classes=n_classes)]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Proportions(_Tally):
+class Proportions(Counts):
     """Which share of the set's members is of each class: `Counts` divided by the set's size.
 
-    y times the size must be a whole number, or y that share rounded to two or more decimals, as
-    long as no other share is rounded to the same. Otherwise as `Counts`.
+    y times the size must be a whole number. A share that was rounded to two or more decimals is
+    also accepted, if no other share rounds to the same number.
 
     >>> Proportions().observe([0, 1, 1, 0], [[0, 1], [1, 2]]).y.tolist()
     [[0.5, 0.5], [0.0, 1.0]]
@@ -149,35 +106,11 @@ class Proportions(_Tally):
     Quadrianto et al., "Estimating labels from label proportions", 2009.
     """
 
-    def outcome(self, targets: Targets, size: int | None) -> PerClass:
-        return PerClass("share", self.n_classes)
-
-    def expected(self, members: Any, sets: Sets) -> Tensor:
-        return sets.mean(members.probs)
-
-    def unit(self, sizes: Any) -> Any:
-        return 1 / sizes
-
-    def _check_whole(self, y: NDArray[np.float64], sizes: Ints) -> None:
-        nearest = np.rint(y * sizes)
-        good = np.abs(y * sizes - nearest) <= 1e-3
-        for decimals in range(2, 6):
-            rounded = np.round(nearest / sizes, decimals)
-            good |= (np.abs(y - rounded) <= 1e-6) & (sizes < 10**decimals)
-        bad = ~(good & (y > -1e-6) & (y < 1 + 1e-6))
-        if bad.any():
-            at = tuple(np.argwhere(bad)[0])
-            count = int(np.clip(nearest[at], 0, sizes[at]) if np.isfinite(y[at]) else 0)
-            raise SetError(
-                at[0],
-                f"has y = {y[at]:g}, which is no share of {sizes[at]} member(s); the nearest is "
-                f"{count}/{sizes[at]} = {count / sizes[at]:.6g}",
-            )
+    what = "share"
 
 
 @likelihood(Counts, Categorical)
-@likelihood(Proportions, Categorical)
-def _counts(aggregate: _Tally, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
+def _counts(aggregate: Counts, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     """Two classes: tilted transform, O(K). More: recursion over partial counts, or a normal law."""
     logits = distribution.logits
     _check_columns(aggregate, y, logits.shape[-1])
@@ -193,25 +126,30 @@ def _counts(aggregate: _Tally, distribution: Any, sets: Sets, y: Tensor) -> Tens
     if not hard.any():
         return _recursion(distribution, sets, table)
     if aggregate.method == "exact":
-        at = int(hard.argmax())
-        raise SetError(
-            at,
-            f"with counts {table[at].tolist()} needs {states[at]:.3g} states, more than "
-            f'{MAX_STATES}; use method="normal" or "auto"',
+        check_each(
+            ~hard,
+            lambda at: (
+                f"with counts {table[at].tolist()} needs {states[at]:.3g} states, more than "
+                f'{MAX_STATES}; use method="normal" or "auto"'
+            ),
         )
-    groups = [np.flatnonzero(~hard), np.flatnonzero(hard)]
-    pieces = []
-    for which, normal in zip(groups, (False, True), strict=True):
-        part = sets.take(which)
+
+    def rule(which: Ints, part: Sets) -> Tensor:
         members = map_parameters(distribution, part.members)
-        if normal:
-            pieces.append(_normal(aggregate, members, part.flat, counts[which]))
-        elif len(which):
-            pieces.append(_recursion(members, part.flat, table[which]))
-    return _restore(pieces, groups)
+        if hard[which[0]]:
+            return _normal(aggregate, members, part.flat, counts[which])
+        return _recursion(members, part.flat, table[which])
+
+    return in_parts(_parts(sets, hard), rule)
 
 
-def _check_columns(aggregate: _Tally, y: Tensor, n_classes: int) -> None:
+def _parts(sets: Sets, key: NDArray[Any]) -> list[tuple[Ints, Sets]]:
+    """The sets of each value of `key`, with their numbers."""
+    numbers = [np.flatnonzero(key == value) for value in np.unique(key)]
+    return [(which, sets.take(which)) for which in numbers]
+
+
+def _check_columns(aggregate: Counts, y: Tensor, n_classes: int) -> None:
     if y.ndim == 1 and n_classes != 2:
         raise ValueError(
             f"{aggregate!r} of {n_classes} classes needs y of shape (n_sets, {n_classes}); one "
@@ -222,12 +160,6 @@ def _check_columns(aggregate: _Tally, y: Tensor, n_classes: int) -> None:
             f"y has {y.shape[1]} columns, but there are {n_classes} classes; give one column per "
             f"class (to simulate, set {type(aggregate).__name__}(n_classes={n_classes}))"
         )
-
-
-def _restore(pieces: list[Tensor], groups: list[Ints]) -> Tensor:
-    """The results of groups of sets, in the order of the sets."""
-    order = np.argsort(np.concatenate(groups))
-    return torch.cat(pieces)[torch.as_tensor(order, device=pieces[0].device)]
 
 
 @by_size
@@ -241,16 +173,16 @@ def _recursion(distribution: Any, sets: Sets, table: Ints) -> Tensor:
     """One dense problem for all sets that have the same counts up to the order of the classes."""
     order = np.argsort(-table, axis=1, kind="stable")
     shape = np.take_along_axis(table, order, 1)
-    shapes, which = np.unique(shape, axis=0, return_inverse=True)
-    groups = [np.flatnonzero(which.reshape(-1) == i) for i in range(len(shapes))]
-    pieces = []
-    for group, counts in zip(groups, shapes, strict=True):
-        logits = sets.take(group).dense(distribution.logits)
-        n_used = int((counts > 0).sum())
-        columns = torch.as_tensor(order[group, :n_used], device=logits.device).unsqueeze(1)
-        columns = columns.expand(-1, logits.shape[1], -1)
-        pieces.append(log_coefficient(logits.gather(2, columns), tuple(counts[:n_used].tolist())))
-    return _restore(pieces, groups)
+    _, same = np.unique(shape, axis=0, return_inverse=True)
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        logits, counts = part.dense(distribution.logits), shape[which[0]]
+        used = int((counts > 0).sum())
+        columns = torch.as_tensor(order[which, :used], device=logits.device).unsqueeze(1)
+        logits = logits.gather(2, columns.expand(-1, logits.shape[1], -1))
+        return log_coefficient(logits, tuple(counts[:used].tolist()))
+
+    return in_parts(_parts(sets, same.reshape(-1)), rule)
 
 
 @by_size
@@ -274,12 +206,9 @@ def _gaussian(counts: Tensor, p: Tensor, variance: Tensor | float) -> Tensor:
     return out
 
 
+@by_size
 def noisy_counts(
-    aggregate: Counts | Proportions,
-    distribution: Any,
-    sets: Sets,
-    y: Tensor,
-    noise: Normal | Laplace,
+    aggregate: Counts, distribution: Any, sets: Sets, y: Tensor, noise: Normal | Laplace
 ) -> Tensor:
     """log density of counts or proportions to which independent noise was added, entry by entry.
 
@@ -288,31 +217,22 @@ def noisy_counts(
     the counts are taken as Gaussian and the variance of the noise is added. `noise` has location 0
     and one scale for all; for `Proportions` it is on the scale of the proportions.
     """
-    n_classes = distribution.logits.shape[-1]
-    _check_columns(aggregate, y, n_classes)
-
-    @by_size
-    def rule(aggregate: _Tally, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
-        assert sets.size is not None
-        unit = aggregate.unit(sets.size)
-        scaled: Any = map_parameters(noise, lambda t: t.to(y.device).double() / unit)
-        counts = y.double() / unit
-        log_unit = math.log(unit) * (1 if y.ndim == 1 else y.shape[1])
-        logits = sets.dense(distribution.logits).double()
-        if aggregate.method == "normal" or not _countable(aggregate, sets.size, n_classes):
-            p = logits.exp()
-            p, at = (p[..., 1:], counts[:, None]) if y.ndim == 1 else (p, counts)
-            out = _gaussian(at, p, scaled.variance)
-        elif n_classes == 2:
-            out = _noisy_binary(logits, counts, scaled)
-        else:
-            out = _noisy_table(logits, counts, scaled)
-        return (out - log_unit).to(y.dtype)
-
-    return rule(aggregate, distribution, sets, y)
+    assert sets.size is not None
+    logits = sets.dense(distribution.logits).double()
+    _check_columns(aggregate, y, logits.shape[-1])
+    unit = aggregate.unit(sets.size)
+    scaled: Any = map_parameters(noise, lambda t: t.to(y.device).double() / unit)
+    counts = y.double() / unit
+    if aggregate.method == "normal" or not _countable(aggregate, sets.size, logits.shape[-1]):
+        p = logits.exp()
+        p, at = (p[..., 1:], counts[:, None]) if y.ndim == 1 else (p, counts)
+        out = _gaussian(at, p, scaled.variance)
+    else:
+        out = (_noisy_binary if logits.shape[-1] == 2 else _noisy_table)(logits, counts, scaled)
+    return (out - math.log(unit) * (1 if y.ndim == 1 else y.shape[1])).to(y.dtype)
 
 
-def _countable(aggregate: _Tally, size: int, n_classes: int) -> bool:
+def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
     """Whether all compositions can be listed; raises where they must be and cannot."""
     number = n_compositions(size, n_classes)
     if n_classes == 2 or (number <= MAX_STATES and (size + 1) ** n_classes < 2**62):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import math
 from collections.abc import Callable
@@ -48,14 +47,14 @@ class Custom(Aggregate):
     seed: int = 0
 
     symmetric = False
-    of_a_function = True
-    not_in_words = "a custom function cannot be written here: use Python and setwise.Custom(fn)"
+    user_defined = True
+    not_on_command_line = "a custom function cannot be given here: use Python, setwise.Custom(fn)"
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
-        if sets.size is not None:
-            with contextlib.suppress(Exception):  # what vmap cannot trace, plain calls can
-                return np.asarray(torch.vmap(self.fn)(sets.dense(z)), dtype=np.float64)
-        return [float(self.fn(z[torch.as_tensor(rows)])) for rows in sets]
+        y = np.empty(len(sets))
+        for which, part in sets.by_size():
+            y[which] = _each(self.fn, part.dense(z))
+        return y
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
@@ -70,10 +69,15 @@ def _spread(z: Tensor) -> Tensor:
 def _table(fn: Callable[[Tensor], Any], size: int, n_classes: int) -> NDArray[np.float64]:
     """fn of every tuple of classes, the last member varying fastest."""
     tuples = torch.tensor(list(itertools.product(range(n_classes), repeat=size)))
+    return _each(fn, tuples)
+
+
+def _each(fn: Callable[[Tensor], Any], sets: Tensor) -> NDArray[np.float64]:
+    """fn of each row."""
     try:
-        values = torch.vmap(fn)(tuples)
-    except Exception:  # fn is the user's: what vmap cannot trace, plain calls can
-        values = torch.tensor([float(fn(z)) for z in tuples])
+        values = torch.vmap(fn)(sets)
+    except Exception:  # fn is the user's: where vmap cannot trace it, it is called set by set
+        values = [float(fn(z)) for z in sets]
     return np.asarray(values, dtype=np.float64)
 
 

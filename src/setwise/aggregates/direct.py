@@ -1,8 +1,9 @@
-"""Observations of single targets: the target itself, one of several, or an interval around it."""
+"""Observations of single targets: the target itself, one of several, a range or subset with it."""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
+from setwise._math.intervals import log_between
 from setwise.distributions import (
     Continuous,
     Discrete,
@@ -22,38 +24,31 @@ from setwise.distributions import (
     log_survival,
     point_estimate,
 )
-from setwise.errors import SetError
-from setwise.likelihood import (
-    Aggregate,
-    Bounds,
-    ClassLabel,
-    Number,
-    Targets,
-    likelihood,
-)
-from setwise.numerics import logsubexp, logsumexp
+from setwise.errors import check_each
+from setwise.likelihood import Aggregate, Bounds, ClassLabel, Label, Number, Targets, likelihood
+from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
-__all__ = ["Direct", "Interval", "PrimaryInstance"]
+__all__ = ["Coarse", "Direct", "Interval", "PrimaryInstance"]
 
 
-def check_classes(distribution: Distribution, y: Tensor) -> None:
+def _check_classes(distribution: Distribution, y: Tensor) -> None:
     """Raises where y names a class that the distribution does not have."""
     if not isinstance(distribution, Categorical):
         return
     n = distribution.logits.shape[-1]
-    bad = (y >= n) | (y < 0) | (y != y.floor())
-    if bad.any():
-        at = int(bad.reshape(len(y), -1).any(1).nonzero()[0])
-        raise SetError(at, f"has y = {y[at].item():g}, but the classes are 0 to {n - 1}")
+    check_each(
+        ((y >= 0) & (y < n) & (y == y.floor())).cpu().numpy(),
+        lambda at: f"has y = {y[at].item():g}, but the classes are 0 to {n - 1}",
+    )
 
 
 @dataclass(frozen=True)
 class Direct(Aggregate):
     """The target itself: ordinary supervision, y = z of a set of one.
 
-    log p(y) is the distribution's own. Mixed with other observations it settles what they leave
-    open.
+    log p(y) is the distribution's own. A few of these beside other observations determine what
+    those leave open.
 
     >>> Direct().observe([3.0, 5.0], [[1]]).y.tolist()
     [5.0]
@@ -75,7 +70,7 @@ class Direct(Aggregate):
 @likelihood(Direct, Distribution)
 def _direct(aggregate: Direct, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """The log density or log probability itself."""
-    check_classes(distribution, y)
+    _check_classes(distribution, y)
     return log_density(distribution, y)
 
 
@@ -100,7 +95,6 @@ class PrimaryInstance(Aggregate):
         return Number() if targets.n_classes is None else ClassLabel(targets.n_classes)
 
     def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
-        """The mean of the members' means, where they have means."""
         return sets.mean(point_estimate(members)) if has_mean(members) else None
 
 
@@ -109,7 +103,7 @@ def _primary(
     aggregate: PrimaryInstance, distribution: Distribution, sets: Sets, y: Tensor
 ) -> Tensor:
     """Mean of the members' densities at y."""
-    check_classes(distribution, y)
+    _check_classes(distribution, y)
     densities = log_density(distribution, sets.repeat(y))
     return sets.logsumexp(densities) - sets.tensor("sizes", y).to(y.dtype).log()
 
@@ -148,37 +142,18 @@ class Interval(Aggregate):
         return [cls(edges=(-1.0, 0.5, 1.0, 2.5))]
 
 
-def _end(function: Any, d: Any, x: Tensor, at_minus: float, at_plus: float) -> Tensor:
-    """A distribution function with its limits at ±inf put in by hand (gradient zero there)."""
-    inner = function(d, torch.where(x.isfinite(), x, 0.0))
-    return torch.where(x.isfinite(), inner, torch.where(x < 0, at_minus, at_plus))
-
-
-def _between(d: Distribution, low: Tensor, high: Tensor) -> Tensor:
-    """log P(low < Z ≤ high) from whichever tail keeps the digits."""
-    cdf_low = _end(log_cdf, d, low, -math.inf, 0.0)
-    cdf_high = _end(log_cdf, d, high, -math.inf, 0.0)
-    above_low = _end(log_survival, d, low, 0.0, -math.inf)
-    above_high = _end(log_survival, d, high, 0.0, -math.inf)
-    upper = (cdf_low > above_low).detach()
-    return logsubexp(
-        torch.where(upper, above_low, cdf_high), torch.where(upper, above_high, cdf_low)
-    )
-
-
 @likelihood(Interval, Continuous)
 def _interval(aggregate: Interval, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Difference of distribution functions, taken in the nearer tail."""
     d = double(distribution)
     low, high = y.double().unbind(1)
-    inner = _between(d, low, high)
     # A very narrow interval is a difference of nearly equal numbers: density × width instead.
     finite = low.isfinite() & high.isfinite() & (high > low)
     safe_low, safe_high = torch.where(finite, low, 0.0), torch.where(finite, high, 1.0)
-    width = safe_high - safe_low
-    density = log_density(d, 0.5 * (safe_low + safe_high)) + width.log()
-    tails = torch.minimum(_end(log_cdf, d, high, 0, 0), _end(log_survival, d, low, 0, 0)).detach()
-    narrow = finite & (density.detach() - tails < math.log(1e-6)) & density.isfinite()
+    density = log_density(d, 0.5 * (safe_low + safe_high)) + (safe_high - safe_low).log()
+    tails = torch.minimum(log_cdf(d, safe_high), log_survival(d, safe_low))
+    narrow = finite & (density - tails < math.log(1e-6)).detach() & density.isfinite()
+    inner = log_between(d, low, high)
     return torch.where(narrow, torch.where(narrow, density, 0.0), inner).to(y.dtype)
 
 
@@ -191,8 +166,7 @@ def _interval_counts(
     low, high = y.double()[:, 0].ceil(), y.double()[:, 1].floor()
     one = low == high
     at = log_density(d, torch.where(one, low, 0.0))
-    inner = _between(d, low - 1, high)
-    out = torch.where(one, at, inner)
+    out = torch.where(one, at, log_between(d, low - 1, high))
     return torch.where(low > high, -math.inf, out).to(y.dtype)
 
 
@@ -204,3 +178,72 @@ def _interval_classes(
     classes = torch.arange(distribution.logits.shape[-1], device=y.device)
     inside = (classes >= y[:, :1]) & (classes <= y[:, 1:])
     return logsumexp(distribution.logits.masked_fill(~inside, -math.inf), -1)
+
+
+@dataclass(frozen=True)
+class Coarse(Aggregate):
+    """The index of a label subset that holds the class: partial, complementary, superclass labels.
+
+    `cells` lists the subsets, e.g. `[(0, 1), (2,)]`. A class that is in m cells is reported as each
+    of them with probability 1/m, so P(y) = Σ_{c ∈ cells[y]} p(c) / m(c) adds up to one also for
+    overlapping cells (complementary labels: m = C − 1).
+
+    >>> Coarse([(0, 1), (2,)]).observe([0, 1, 2], [[0], [1], [2]]).y.tolist()
+    [0.0, 0.0, 1.0]
+    """
+
+    cells: Sequence[Sequence[int]]
+
+    size = 1
+
+    def __post_init__(self) -> None:
+        for i, cell in enumerate(self.cells):
+            if (
+                not len(cell)
+                or any(c != int(c) or c < 0 for c in cell)
+                or len(set(cell)) < len(cell)
+            ):
+                raise ValueError(
+                    f"cell {i} is {cell!r}: a cell is a non-empty list of distinct class numbers"
+                )
+
+    def weights(self, n_classes: int) -> NDArray[np.float64]:
+        """P(y = cell | z = class), as a matrix (cells, classes)."""
+        top = max(max(cell) for cell in self.cells)
+        if top >= n_classes:
+            raise ValueError(
+                f"{self!r} names class {top}, but the classes are 0 to {n_classes - 1}"
+            )
+        holds = np.zeros((len(self.cells), n_classes))
+        for i, cell in enumerate(self.cells):
+            holds[i, list(cell)] = 1
+        total = holds.sum(0)
+        if (total == 0).any():
+            raise ValueError(
+                f"class {int((total == 0).argmax())} is in no cell of {self!r}: each needs one"
+            )
+        out: NDArray[np.float64] = holds / total
+        return out
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        labels = z.long().numpy()
+        n_classes = max(int(labels.max()), *(max(cell) for cell in self.cells)) + 1
+        chance = self.weights(n_classes)[:, labels].cumsum(0)
+        return (rng.random(len(labels)) > chance).sum(0).clip(max=len(self.cells) - 1)
+
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        said = {float(i): f"one of {list(cell)}" for i, cell in enumerate(self.cells)}
+        return Label(said, named=True)
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        complementary = [tuple(k for k in range(n_classes) if k != i) for i in range(n_classes)]
+        return [cls([(0,), tuple(range(1, n_classes))]), cls(complementary)]
+
+
+@likelihood(Coarse, Categorical)
+def _coarse(aggregate: Coarse, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
+    """Sum of the class probabilities within the cell."""
+    logits = distribution.logits
+    weights = torch.as_tensor(aggregate.weights(logits.shape[-1])).to(logits)
+    return logsumexp(logits + weights.log()[y.long()], -1)

@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical
 
-from setwise._math.automaton import forward
-from setwise.likelihood import Aggregate, Label, Targets, by_size, likelihood
-from setwise.numerics import logsumexp
+from setwise._math.automaton import log_reach
+from setwise.likelihood import Aggregate, Label, Targets, likelihood
 from setwise.sets import Sets
 
 __all__ = ["Fold"]
@@ -22,9 +21,9 @@ __all__ = ["Fold"]
 class Fold(Aggregate):
     """`output[state]` after running `state = step[state, z]` over the members, in their order.
 
-    Any T on classes with little memory is a fold: parity, the largest class, "at least two
-    positives", "a 1 followed by a 2". `step` is (states, C), `output` one number per state,
-    `start` the first state. P(y) is the probability of the states that output y.
+    Many T on classes are folds: parity, the largest class, "at least two positives", "a 1 followed
+    by a 2". `step` is (states, C), `output` one number per state, `start` the first state. P(y) is
+    the probability of the states that output y.
 
     >>> parity = Fold(step=[[0, 1], [1, 0]], output=[0, 1])
     >>> parity.observe([1, 1, 0], [[0, 1], [0, 2]]).y.tolist()
@@ -62,7 +61,7 @@ class Fold(Aggregate):
         return np.asarray(self.output, float)[state]
 
     def outcome(self, targets: Targets, size: int | None) -> Label:
-        """The outputs; those beside 0 and 1 are names."""
+        """The outputs; they are names unless they are only 0 and 1."""
         values: list[float] = np.unique(np.asarray(self.output, float)).tolist()
         return Label(dict.fromkeys(values, "an output"), named=not set(values) <= {0.0, 1.0})
 
@@ -73,15 +72,13 @@ class Fold(Aggregate):
 
 
 @likelihood(Fold, Categorical)
-@by_size
 def _fold(aggregate: Fold, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
-    """Forward pass of the automaton in logs, O(K · states · C)."""
+    """Forward pass of the automaton, O(K · states · C)."""
     step = np.asarray(aggregate.step, np.int64)
     n_classes = distribution.logits.shape[-1]
     if step.shape[1] != n_classes:
         raise ValueError(
             f"step has {step.shape[1]} columns, but there are {n_classes} classes: one column each"
         )
-    states = forward(sets.dense(distribution.logits), step, aggregate.start)
-    output = torch.as_tensor(np.asarray(aggregate.output, float)).to(y)
-    return logsumexp(states.masked_fill(output != y[:, None], -torch.inf), -1)
+    wanted = torch.as_tensor(np.asarray(aggregate.output, float)).to(y) == y[:, None]
+    return log_reach(distribution.logits, sets, step, aggregate.start, wanted).to(y.dtype)

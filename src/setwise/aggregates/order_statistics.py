@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -22,15 +23,7 @@ from setwise.distributions import (
     log_survival,
     map_parameters,
 )
-from setwise.likelihood import (
-    Aggregate,
-    ClassLabel,
-    Number,
-    SetSizes,
-    Targets,
-    by_size,
-    likelihood,
-)
+from setwise.likelihood import Aggregate, ClassLabel, Number, SetSizes, Targets, by_size, likelihood
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
@@ -38,13 +31,13 @@ __all__ = ["Max", "Median", "Min", "OrderStatistic"]
 
 
 class _Ordered(Aggregate):
-    """One number read off the members' targets in increasing order."""
+    """A number at a certain place among the members' targets in increasing order."""
 
     identity_at_one: ClassVar[bool] = True
 
     @abstractmethod
     def ranks(self, size: int) -> tuple[int, int]:
-        """Positions, from 0, of the two members whose mean is observed; mostly one and the same."""
+        """Positions, from 0, of the two members whose mean is observed; they are mostly equal."""
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> NDArray[np.float64]:
         out = np.empty(len(sets))
@@ -151,55 +144,33 @@ class Median(_Ordered):
         return SetSizes(odd=bool(targets.discrete))
 
 
-@likelihood(Min, Continuous)
-@likelihood(Min, Discrete)
-@likelihood(Max, Continuous)
-@likelihood(Max, Discrete)
+@likelihood(_Ordered, Continuous)
+@likelihood(_Ordered, Discrete)
 @by_size
-def _extreme(aggregate: Min | Max, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
-    """Sum over the member at y, all others beyond it; O(K)."""
-    tail = log_survival if isinstance(aggregate, Min) else log_cdf
-    members, x = double(distribution), sets.repeat(y.double())
-    at = sets.dense(log_density(members, x))
-    first = then = sets.dense(tail(members, x))
-    if isinstance(distribution, Discrete):  # those after the marked member may tie with it
-        then = sets.dense(tail(members, x - 1))
-    return logsumexp(at + before(first) + after(then), 1).to(y.dtype)
-
-
-@likelihood(OrderStatistic, Continuous)
-@likelihood(OrderStatistic, Discrete)
-@by_size
-def _ranked(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
-    """Sum over the member at y, the others counted by a tilted transform; O(K)."""
+def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Sum over the member at y, with the others counted below and above it; O(K)."""
     assert sets.size is not None
-    rank, _ = aggregate.ranks(sets.size)
-    if rank == 0 or rank == sets.size - 1:
-        return _extreme(Min() if rank == 0 else Max(), distribution, sets, y)
-    members, x = double(distribution), sets.repeat(y.double())
-
-    def sides(x: Tensor) -> Sides:
-        return Sides(sets.dense(log_cdf(members, x)), sets.dense(log_survival(members, x)))
-
-    first = then = sides(x)
-    if isinstance(distribution, Discrete):
-        then = sides(x - 1)
-    return log_one_mark(sets.dense(log_density(members, x)), first, then, rank).to(y.dtype)
-
-
-@likelihood(Median, Discrete)
-@by_size
-def _discrete_median(
-    aggregate: Median, distribution: Distribution, sets: Sets, y: Tensor
-) -> Tensor:
-    """As the middle order statistic; sets of odd size only."""
-    assert sets.size is not None
-    if sets.size % 2 == 0:
+    low, rank = aggregate.ranks(sets.size)
+    if low < rank:
         raise ValueError(
             f"the median of {sets.size} discrete targets is not known (the mean of two that can "
-            f"tie); use OrderStatistic({sets.size // 2}) or sets of odd size"
+            f"tie); use OrderStatistic({rank}) or sets of odd size"
         )
-    return _ranked(aggregate, distribution, sets, y)
+    members, x = double(distribution), sets.repeat(y.double())
+    at = sets.dense(log_density(members, x))
+    ties = isinstance(distribution, Discrete)  # members after the one at y may tie with it
+
+    def tail(of: Callable[..., Tensor], x: Tensor) -> Tensor:
+        return sets.dense(of(members, x))
+
+    if rank in (0, sets.size - 1):  # all others are on one side
+        side = log_survival if rank == 0 else log_cdf
+        first = tail(side, x)
+        then = tail(side, x - 1) if ties else first
+        return logsumexp(at + before(first) + after(then), 1).to(y.dtype)
+    sides = Sides(tail(log_cdf, x), tail(log_survival, x))
+    later = Sides(tail(log_cdf, x - 1), tail(log_survival, x - 1)) if ties else sides
+    return log_one_mark(at, sides, later, rank).to(y.dtype)
 
 
 @likelihood(Median, Continuous, exact=False)
@@ -208,6 +179,6 @@ def _median(aggregate: Median, distribution: Distribution, sets: Sets, y: Tensor
     """Odd sizes as the middle order statistic; even sizes by adaptive quadrature, to 1e-10."""
     assert sets.size is not None
     if sets.size % 2:
-        return _ranked(aggregate, distribution, sets, y)
+        return _ordered(aggregate, distribution, sets, y)
     members = map_parameters(double(distribution), sets.dense)
     return log_mean_of_middle(members, y.double()).to(y.dtype)

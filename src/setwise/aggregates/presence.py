@@ -1,7 +1,8 @@
-"""Presence: which classes occur in the set (multi-instance multi-label)."""
+"""Which classes a set holds: one of them (AnyPositive), or each of them (Presence)."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,15 +11,71 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Categorical
+from torch.nn.functional import logsigmoid, one_hot
 
-from setwise._math.automaton import forward
-from setwise.errors import SetError
-from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
+from setwise._math.automaton import log_reach
+from setwise._math.padding import partition
+from setwise.likelihood import Aggregate, Label, PerClass, Targets, likelihood
+from setwise.likelihood.registry import in_parts
+from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
-__all__ = ["Presence"]
+__all__ = ["AnyPositive", "Presence"]
+
+Ints = NDArray[np.int64]
 
 _MOST = 14
+
+
+@dataclass(frozen=True)
+class AnyPositive(Aggregate):
+    """Whether the set holds a member of class `positive`: y = 1 if it does, else 0.
+
+    P(y = 0) = Π_k (1 − p_k). With t = −Σ_k log(1 − p_k), P(y = 1) = 1 − exp(−t), which keeps its
+    digits however small the p_k are; where t itself underflows, log t = log Σ_k p_k.
+
+    >>> AnyPositive().observe([0, 0, 1], [[0, 1], [1, 2]]).y.tolist()
+    [0.0, 1.0]
+
+    Dietterich et al., "Solving the multiple instance problem with axis-parallel rectangles", 1997.
+    """
+
+    positive: int = 1
+
+    default_n_classes = 2
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        return sets.max((z == self.positive).double())
+
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        return Label({0: "no member is positive", 1: "some member is"})
+
+    @classmethod
+    def examples(cls, n_classes: int) -> list[Aggregate]:
+        return [cls(), cls(positive=0)]
+
+
+@likelihood(AnyPositive, Categorical)
+def _any_positive(
+    aggregate: AnyPositive, distribution: Categorical, sets: Sets, y: Tensor
+) -> Tensor:
+    """One minus the product of the members' negative probabilities, O(K)."""
+    logits = distribution.logits
+    n, positive = logits.shape[-1], aggregate.positive
+    if not 0 <= positive < n:
+        raise ValueError(f"{aggregate!r} needs class {positive}, but the classes are 0 to {n - 1}")
+    if n == 2:
+        negative = logits[:, 1 - positive]
+    else:
+        negative = logsumexp(torch.cat([logits[:, :positive], logits[:, positive + 1 :]], 1), 1)
+    odds = logits[:, positive] - negative
+    t = -sets.sum(logsigmoid(-odds))
+    holds = y == 1
+    tiny = t < torch.finfo(t.dtype).tiny ** 0.75
+    out = torch.where(holds, (-torch.expm1(-torch.where(holds & ~tiny, t, 1.0))).log(), -t)
+    if (holds & tiny).any():
+        out = torch.where(holds & tiny, sets.logsumexp(odds), out)
+    return out
 
 
 @dataclass(frozen=True)
@@ -38,10 +95,10 @@ class Presence(Aggregate):
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
         n_classes = self.n_classes or max(int(z.max()) + 1, 2)
-        return sets.max(torch.nn.functional.one_hot(z.long(), n_classes).double())
+        return sets.max(one_hot(z.long(), n_classes).double())
 
     def outcome(self, targets: Targets, size: int | None) -> PerClass:
-        return PerClass("flag", self.n_classes)
+        return PerClass("flag", self.n_classes, most=_MOST)
 
     def expected(self, members: Any, sets: Sets) -> Tensor:
         absent = sets.sum(torch.log1p(-members.probs.clamp(max=1 - 1e-16)))
@@ -51,40 +108,30 @@ class Presence(Aggregate):
     def examples(cls, n_classes: int) -> list[Aggregate]:
         return [cls(n_classes=n_classes)]
 
-    def check_y(self, sets: Sets, y: Any) -> NDArray[Any]:
-        array = self.outcome(Targets(), None).check(self, sets, y)
-        bad = ~np.isin(array, (0, 1)).all(1)
-        if bad.any():
-            at = int(bad.argmax())
-            raise SetError(at, f"has y = {array[at].tolist()}: each entry must be 0 or 1")
-        present = array.sum(1)
-        for wrong, why in (
-            (present == 0, "every set holds at least one class"),
-            (present > sets.sizes, "a set cannot hold more classes than members"),
-            (present > _MOST, f"at most {_MOST} present classes are supported"),
-        ):
-            if wrong.any():
-                at = int(wrong.argmax())
-                raise SetError(at, f"({sets.sizes[at]} members) has {present[at]:g} classes: {why}")
-        return array
-
 
 @likelihood(Presence, Categorical)
-@by_size
 def _presence(aggregate: Presence, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
-    """Recursion over the subsets of classes seen so far, in logs."""
-    n_classes = distribution.logits.shape[-1]
-    if y.shape[1] != n_classes:
-        raise ValueError(f"y has {y.shape[1]} columns, but there are {n_classes} classes")
-    logits = sets.dense(distribution.logits)
-    present = y.sum(1).long()
+    """Recursion over the subsets of classes seen so far."""
+    logits = distribution.logits
+    if y.shape[1] != logits.shape[-1]:
+        raise ValueError(f"y has {y.shape[1]} columns, but there are {logits.shape[-1]} classes")
     first = y.argsort(dim=1, descending=True, stable=True)  # present classes come first
-    pieces, numbers = [], []
-    for m in present.unique().tolist():
-        which = (present == m).nonzero()[:, 0]
-        columns = first[which, None, :m].expand(-1, logits.shape[1], -1)
-        letters = logits[which].gather(-1, columns)
-        step = np.arange(2**m)[:, None] | (1 << np.arange(m))
-        pieces.append(forward(letters, step, 0)[:, -1])
-        numbers.append(which)
-    return torch.cat(pieces)[torch.cat(numbers).argsort()]
+    present = y.sum(1).long()
+    m = present.cpu().numpy()
+
+    def hits_all(which: Ints, part: Sets) -> Tensor:
+        at = torch.as_tensor(which, device=logits.device)
+        n, most = present[at], int(m[which].max())
+        letters = part.members(logits).gather(1, part.repeat(first[at, :most]))
+        there = torch.arange(most, device=logits.device) < n[:, None]
+        letters = letters.masked_fill(~part.repeat(there), -math.inf)
+        step = np.arange(2**most)[:, None] | (1 << np.arange(most))
+        wanted = torch.arange(2**most, device=logits.device) == 2**most - 1
+        start = 2**most - 2**n  # classes that are not asked for count as seen
+        return log_reach(letters, part.flat, step, start, wanted.expand(len(part), -1))
+
+    if (m == m[0]).all():
+        return hits_all(np.arange(len(sets)), sets).to(logits.dtype)
+    parts = partition(m, lambda n: 2.0**n * (n + 1), weight=sets.sizes)
+    out = in_parts([(which, sets.take(which)) for which in parts], hits_all)
+    return out.to(logits.dtype)

@@ -9,7 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from setwise.checks.examples import context, example_raw, require, simulate
+from setwise.checks.examples import (
+    check_numerics,
+    context,
+    example_raw,
+    refused,
+    require,
+    simulate,
+)
 from setwise.distributions import (
     Discrete,
     Family,
@@ -25,7 +32,6 @@ __all__ = ["check_distribution"]
 
 ROWS = 5
 NODES, WEIGHTS = (torch.from_numpy(v) for v in np.polynomial.legendre.leggauss(128))
-FUNCTIONS = (log_density, log_cdf, log_survival)
 
 
 def check_distribution(family: str | Family, *, n_samples: int = 4000, seed: int = 0) -> None:
@@ -35,9 +41,9 @@ def check_distribution(family: str | Family, *, n_samples: int = 4000, seed: int
       are refused;
     * the distribution function is the integral (or sum) of the density, the survival function its
       complement, the limits are right, and samples follow it;
-    * derivatives of all three, in raw and shared parameters, are finite and agree with differences;
-    * single precision agrees with double; a cumulant generating function, where there is one, is
-      that of the samples.
+    * derivatives of all three, in raw and shared parameters, are finite and agree with difference
+      quotients; single precision agrees with double;
+    * a cumulant generating function, where there is one, is that of the samples.
 
     >>> import setwise as sw
     >>> check_distribution(sw.Laplace(scale="predicted"))
@@ -57,8 +63,13 @@ def check_distribution(family: str | Family, *, n_samples: int = 4000, seed: int
             _check_integral(d, x)
         _check_samples(d, x, z)
         _check_tails(d, x)
-        _check_derivatives(family, raw, shared, x, seed)
-        _check_single_precision(family, raw, shared, x)
+        for function in (log_density, log_cdf, log_survival):
+            with context(f"`{function.__name__}`"):
+                check_numerics(
+                    lambda r, s, f=function: f(family(r, s), x.float().to(r)),
+                    *(raw, shared, seed),
+                    single_error=1e-4,
+                )
         _check_cumulants(family, d, z)
 
 
@@ -83,11 +94,8 @@ def _check_link(family: Family, d: Any, raw: Tensor, shared: Tensor) -> None:
             good = value.isfinite().all() and at.arg_constraints[name].check(value).all()
             require(good, f"raw numbers of {size:g} make `{name}` = {value.flatten()[0]:g}")
     for wrong in (raw[:, 0], torch.cat([raw, raw], 1)):
-        try:
+        with refused(ValueError, f"raw numbers of shape {tuple(wrong.shape)}"):
             family(wrong, shared)
-        except ValueError:
-            continue
-        raise AssertionError(f"raw numbers of shape {tuple(wrong.shape)} are not refused")
 
 
 def _check_integral(d: Any, x: Tensor) -> None:
@@ -112,10 +120,8 @@ def _check_steps(d: Any, z: Tensor) -> None:
     for between in (k + 0.5, -1 - k):
         p = log_density(d, between)
         require((p == -math.inf).all(), "numbers other than 0, 1, … must have log density −inf")
-    require(
-        torch.equal(log_cdf(d, k + 0.5), log_cdf(d, k)),
-        "the distribution function must be of steps",
-    )
+    steps = torch.equal(log_cdf(d, k + 0.5), log_cdf(d, k))
+    require(steps, "the distribution function must be constant between whole numbers")
 
 
 def _check_samples(d: Any, x: Tensor, z: Tensor) -> None:
@@ -146,53 +152,14 @@ def _check_tails(d: Any, x: Tensor) -> None:
     require(off < 1e-6, f"`log_density` is off the torch distribution's log_prob by {off:.3g}")
 
 
-def _check_derivatives(family: Family, raw: Tensor, shared: Tensor, x: Tensor, seed: int) -> None:
-    rng = np.random.default_rng(seed)
-    way = [torch.from_numpy(rng.normal(size=tuple(t.shape))) for t in (raw, shared)]
-    for function in FUNCTIONS:
-        leaves = [raw.clone().requires_grad_(), shared.clone().requires_grad_()]
-        value = function(family(*leaves), x)
-        rest = value[value.isfinite()].sum()
-        found = torch.autograd.grad(rest, leaves, allow_unused=True)
-        slope = 0.0
-        for g, w in zip(found, way, strict=True):
-            if g is not None:
-                require(g.isfinite().all(), f"the gradient of `{function.__name__}` is not finite")
-                slope += float((g * w).sum())
-        ends = []
-        for step in (1e-5, -1e-5):
-            moved = function(family(raw + step * way[0], shared + step * way[1]), x)
-            ends.append(float(moved[value.isfinite()].sum()))
-        difference = (ends[0] - ends[1]) / 2e-5
-        require(
-            abs(slope - difference) < 1e-3 * (1 + abs(difference)),
-            f"the gradient of `{function.__name__}` gives a slope of {slope:.8g}, differences give "
-            f"{difference:.8g}",
-        )
-
-
-def _check_single_precision(family: Family, raw: Tensor, shared: Tensor, x: Tensor) -> None:
-    x = x.float()
-    for function in FUNCTIONS:
-        found = function(family(raw.float(), shared.float()), x)
-        require(found.dtype == torch.float32, f"`{function.__name__}` of float32 is {found.dtype}")
-        wanted = function(family(raw.float().double(), shared.float().double()), x.double())
-        same = found.double() == wanted  # both −inf
-        off = torch.where(same, 0.0, (found - wanted).abs() / (1 + wanted.abs())).max()
-        require(
-            off < 1e-4, f"`{function.__name__}` in float32 is off by a relative {float(off):.2g}"
-        )
-
-
 def _check_cumulants(family: Family, d: Any, z: Tensor) -> None:
-    try:
-        low, high = family.cgf_domain(d)
-    except NotImplementedError:
-        return
-    for side in (low, high):
+    for side in family.cgf_domain(d):
         s = 0.2 * side.clamp(-1, 1)
+        try:
+            found = family.cgf(d, s).exp()
+        except NotImplementedError:
+            return
         power = (s * z).exp()
-        found = family.cgf(d, s).exp()
         error = power.std(0) / math.sqrt(len(z))
         off = (power.mean(0) - found).abs() - 6 * error
         require((off <= 0).all(), "`cgf` is not the log of the mean of exp(s·z) over samples")

@@ -1,9 +1,9 @@
-"""Aggregates and families to try things on, found by discovery; here is only what they need."""
+"""What the checks share: aggregates and families to try, found by discovery, and assertions."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import numpy as np
@@ -14,8 +14,6 @@ from setwise import aggregates as A
 from setwise.distributions import Categorical, Discrete, Family, families, resolve
 from setwise.likelihood import Aggregate, aggregates, find_rule
 
-__all__ = ["default_families", "example_aggregates", "example_raw", "examples", "noisy_examples"]
-
 
 def require(condition: Any, message: str) -> None:
     """Raises an AssertionError with this message unless the condition holds."""
@@ -25,7 +23,7 @@ def require(condition: Any, message: str) -> None:
 
 @contextmanager
 def context(where: str) -> Iterator[None]:
-    """Puts where it happened before the message of an error."""
+    """Puts `where` in front of the message of an error."""
     try:
         yield
     except AssertionError as error:
@@ -34,8 +32,59 @@ def context(where: str) -> Iterator[None]:
         raise AssertionError(f"{where}: {type(error).__name__}: {error}") from error
 
 
+@contextmanager
+def refused(kinds: type[Exception] | tuple[type[Exception], ...], what: str) -> Iterator[None]:
+    """Raises an AssertionError unless the block raises one of these exceptions."""
+    listed = kinds if isinstance(kinds, tuple) else (kinds,)
+    names = " or ".join(kind.__name__ for kind in listed)
+    try:
+        yield
+    except listed:
+        return
+    except Exception as error:
+        raise AssertionError(
+            f"{what} raised {type(error).__name__}, {names} is expected: {error}"
+        ) from error
+    raise AssertionError(f"{what} is accepted: raise a {names} that says why not")
+
+
+def check_numerics(
+    function: Callable[..., Tensor],
+    raw: Tensor,
+    shared: Tensor,
+    seed: int,
+    slope_error: float = 1e-3,
+    single_error: float = 1e-3,
+) -> None:
+    """The gradient of `function(raw, shared)`, and its values in single precision, are right."""
+    leaves = (raw.clone().requires_grad_(), shared.clone().requires_grad_())
+    value = function(*leaves)
+    finite = value.isfinite()
+    gradients: tuple[Tensor, ...] = (torch.zeros_like(raw), torch.zeros_like(shared))
+    if value.requires_grad:  # otherwise it is a constant
+        total = value[finite].sum()
+        gradients = torch.autograd.grad(total, leaves, allow_unused=True, materialize_grads=True)
+    good = all(g.isfinite().all() for g in gradients)
+    require(good, f"the gradient is not finite: {gradients}")
+    rng = np.random.default_rng(seed)
+    way = [torch.from_numpy(rng.normal(size=tuple(leaf.shape))) for leaf in leaves]
+    steps = (1e-5, -1e-5)
+    ends = [function(raw + h * way[0], shared + h * way[1])[finite].sum() for h in steps]
+    difference = float(ends[0] - ends[1]) / 2e-5
+    slope = sum(float((g * w).sum()) for g, w in zip(gradients, way, strict=True))
+    require(
+        abs(slope - difference) < slope_error * (1 + abs(difference)),
+        f"the gradient gives a slope of {slope:.8g}, differences give {difference:.8g}",
+    )
+    single = raw.float(), shared.float()
+    found, wanted = function(*single), function(*(t.double() for t in single))
+    require(found.dtype == torch.float32, f"float32 parameters gave {found.dtype}")
+    off = torch.where(found == wanted, 0.0, (found - wanted).abs() / (1 + wanted.abs())).max()
+    require(off < single_error, f"float32 is off by a relative {float(off):.2g}")
+
+
 def examples(cls: type[Aggregate], n_classes: int = 4) -> list[Aggregate]:
-    """Aggregates of this class, for targets of so many classes where they are classes.
+    """Aggregates of this class; where targets are classes, there are `n_classes` of them.
 
     >>> from setwise import Rank
     >>> examples(Rank)
@@ -45,7 +94,7 @@ def examples(cls: type[Aggregate], n_classes: int = 4) -> list[Aggregate]:
         return cls.examples(n_classes)
     except TypeError as error:
         raise AssertionError(
-            f"{cls.__name__}() needs arguments: say in its class method `examples` which to try"
+            f"{cls.__name__}() needs arguments: give examples in its class method `examples`"
         ) from error
 
 
@@ -65,15 +114,9 @@ def noisy_examples(family: str, n_classes: int = 4) -> list[Aggregate]:
     return out + [A.Noisy(a, laplace=0.6) for a in sums]
 
 
-def example_aggregates(family: str, n_classes: int = 3) -> list[Aggregate]:
-    """One aggregate of every class of the library that has a rule for this family."""
-    out = []
-    for cls in aggregates():
-        if not cls.__module__.startswith("setwise.") or not has_rule(cls, families()[family]):
-            continue
-        found = examples(cls, n_classes) or noisy_examples(family, n_classes)
-        out.append(found[0])
-    return out
+def library_aggregates() -> list[type[Aggregate]]:
+    """The aggregates that are not a user's own."""
+    return [cls for cls in aggregates() if cls.__module__.startswith("setwise.")]
 
 
 def has_rule(cls: type[Aggregate], family: type[Family] | Family) -> bool:
@@ -91,15 +134,10 @@ def default_families(
     """The given families, or every one that has a rule and needs no arguments."""
     if given is not None:
         return [resolve(family) for family in given]
-    out: list[Family] = []
+    out: list[Family] = [Categorical(n_classes)]
     for cls in families().values():
-        if cls is Categorical:
-            out.append(Categorical(n_classes))
-        else:
-            try:
-                out.append(cls())
-            except TypeError:
-                continue
+        with suppress(TypeError):
+            out.append(cls())
     both = (type(aggregate), type(aggregate.bare))
     return [family for family in out if all(has_rule(cls, family) for cls in both)]
 

@@ -7,7 +7,7 @@ import tempfile
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -20,7 +20,9 @@ from setwise.checks.examples import (
     context,
     default_families,
     examples,
+    library_aggregates,
     noisy_examples,
+    refused,
     require,
     simulate,
 )
@@ -28,7 +30,7 @@ from setwise.distributions import Categorical, Family, parameters
 from setwise.estimators import AggregateClassifier, AggregateRegressor
 from setwise.io import load
 from setwise.learners import Learner, resolve
-from setwise.likelihood import Aggregate, aggregates, find_rule
+from setwise.likelihood import Aggregate, find_rule
 from setwise.objective import Objective
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -50,37 +52,40 @@ def check_learner(
     """Checks a learner with every aggregate; raises AssertionError where something is wrong.
 
     It is fitted to simulated sets, for each aggregate (`tried`, by default one of every class of
-    the library) with classes, where there is a rule for them, and with one family of numbers,
-    another one each time; or with the given `families`. A learner that is not made for a family
-    says so with a TypeError, which is fine unless it takes none. Of each fit is asked that
+    the library): with classes, if there is a rule for them, and with one family of numbers, a
+    different one each time; or with the given `families`. A learner may refuse a family with a
+    TypeError, but not all of them. For each fit,
 
-    * it warns of nothing but of having stopped early (`ConvergenceWarning`), and does not change
-      the learner;
+    * the only warning is that of having stopped early (`ConvergenceWarning`), and the learner is
+      unchanged;
     * sets are no less likely than under the best constant prediction;
     * predictions are finite and of the right shape, also for one row;
     * once for each aggregate: a `clone` with the same `random_state`, pickle, and `save` with
-      `load`, give the same predictions.
+      `load` give the same predictions.
 
-    Once, what a user may do wrong must be an error, a fit with `eval` must work, and missing values
-    and sparse X must either be refused or give finite predictions. Give a learner of few steps:
-    there are some seventy fits.
+    Once, mistakes of a user must raise errors, a fit with `eval` must work, and missing values and
+    sparse X must either be refused or give finite predictions. Use a learner with few steps: there
+    are about seventy fits.
 
     >>> import setwise as sw
     >>> check_learner(sw.Linear(), [sw.Mean()], families=["normal"])
     """
     learner = resolve(learner)
-    problems = list(_problems(tried, families, n_rows, n_sets, seed))
-    require(problems, "there is no aggregate to try with these families")
+    pairs = list(_pairs(tried, families))
+    require(pairs, "there is no aggregate to try with these families")
     accepted, refusal = None, ""
     repeated: set[int] = set()  # aggregates with which a fit was also repeated and stored
-    for problem in problems:
-        aggregate = problem.observed.aggregate
-        with context(f"{learner!r} with {aggregate!r} of {problem.family!r}"):
+    for aggregate, family in pairs:
+        problem = _problem(aggregate, family, n_rows, n_sets, seed)
+        with context(f"{learner!r} with {aggregate!r} of {family!r}"):
+            est, X = problem.estimator(learner), problem.X.copy()
             try:
-                est = _check_fit(learner, problem)
-            except _Refusal as error:
+                _fit(est, X, problem.observed)
+            except TypeError as error:
                 refusal = str(error)
                 continue
+            require(np.array_equal(problem.X, X), "fit changed X")
+            _check_fit(learner, est, problem)
             if id(aggregate) not in repeated:
                 _check_copies(learner, est, problem)
         repeated.add(id(aggregate))
@@ -88,67 +93,60 @@ def check_learner(
     if accepted is None:
         raise AssertionError(f"{learner!r} takes none of the families: {refusal}")
     with context(repr(learner)):
-        _check_manners(learner, accepted)
+        _check_usage(learner, accepted)
 
 
-class _Problem:
+class _Problem(NamedTuple):
     """Something to learn: targets that depend on two of three features, seen through sets."""
 
-    def __init__(
-        self, aggregate: Aggregate, family: Family, n_rows: int, n_sets: int, seed: int
-    ) -> None:
-        self.family, self.seed = family, seed
-        rng = np.random.default_rng(seed)
-        self.X = rng.normal(size=(n_rows, 3))
-        raw = np.zeros((n_rows, len(family.outputs)))
-        weights = [[1.5, 0.0, 0.0], [0.0, 1.5, 0.0]] if raw.shape[1] > 2 else [[0.6, -0.4, 0.0]]
-        raw[:, : len(weights)] = self.X @ np.array(weights).T
-        shared = torch.full((len(family.shared),), -0.5, dtype=torch.float64)
-        d = family(torch.from_numpy(raw), shared)
-        z = simulate(family, d, 1, seed)[0]
-        size = aggregate.size or 3
-        sets = Sets.random(n_rows, n_sets, size, replace=False, seed=seed)
-        self.observed: Observations = aggregate.observe(z, sets, seed=seed)
+    family: Family
+    X: NDArray[np.float64]
+    observed: Observations
+    seed: int
 
     def estimator(self, learner: Learner) -> Any:
         settings: dict[str, Any] = {"random_state": self.seed, "verbose": 0}
         if isinstance(self.family, Categorical):
-            return AggregateClassifier(
-                self.family.n_classes, clone(learner), n_restarts=1, **settings
-            )
+            n_classes = self.family.n_classes
+            return AggregateClassifier(n_classes, clone(learner), n_restarts=1, **settings)
         return AggregateRegressor(self.family, clone(learner), **settings)
 
-    def intercept_score(self, est: Any) -> float:
-        """The likelihood under the best constant prediction."""
-        objective = Objective(self.family, [self.observed], len(self.X))
-        raw, shared = est.intercept_
-        return objective.score(raw.expand(len(self.X), -1), shared)
+
+def _problem(aggregate: Aggregate, family: Family, n_rows: int, n_sets: int, seed: int) -> _Problem:
+    X = np.random.default_rng(seed).normal(size=(n_rows, 3))
+    raw = np.zeros((n_rows, len(family.outputs)))
+    weights = [[1.5, 0.0, 0.0], [0.0, 1.5, 0.0]] if raw.shape[1] > 2 else [[0.6, -0.4, 0.0]]
+    raw[:, : len(weights)] = X @ np.array(weights).T
+    shared = torch.full((len(family.shared),), -0.5, dtype=torch.float64)
+    z = simulate(family, family(torch.from_numpy(raw), shared), 1, seed)[0]
+    sets = Sets.random(n_rows, n_sets, aggregate.size or 3, replace=False, seed=seed)
+    return _Problem(family, X, aggregate.observe(z, sets, seed=seed), seed)
 
 
-def _problems(
-    tried: Iterable[Aggregate] | None, families: Any, n_rows: int, n_sets: int, seed: int
-) -> Iterator[_Problem]:
+def _pairs(
+    tried: Iterable[Aggregate] | None, families: Iterable[str | Family] | None
+) -> Iterator[tuple[Aggregate, Family]]:
+    """Each aggregate with each family to try it on."""
     if tried is None:
-        own = [cls for cls in aggregates() if cls.__module__.startswith("setwise.")]
-        found = [examples(cls, CLASSES)[:1] for cls in own]
-        noisy = [noisy_examples(name, CLASSES)[0] for name in ("categorical", "normal")]
-        tried = [*(a for one in found for a in one), *noisy]
+        tried = [a for cls in library_aggregates() for a in examples(cls, CLASSES)[:1]]
+        tried += [noisy_examples(name, CLASSES)[0] for name in ("categorical", "normal")]
+    given = None if families is None else [*families]
     for number, aggregate in enumerate(tried):
         listed = default_families(aggregate, None, CLASSES)
-        if families is not None:
-            wanted = default_families(aggregate, families, CLASSES)
+        if given is not None:
             known = {type(family) for family in listed}
+            wanted = default_families(aggregate, given, CLASSES)
             listed = [family for family in wanted if type(family) in known]
         else:
-            classes = [family for family in listed if isinstance(family, Categorical)]
             numbers = [family for family in listed if not isinstance(family, Categorical)]
-            listed = classes + ([numbers[number % len(numbers)]] if numbers else [])
+            chosen = numbers[number % len(numbers)] if numbers else None
+            listed = [f for f in listed if isinstance(f, Categorical) or f is chosen]
         for family in listed:
-            yield _Problem(aggregate, family, n_rows, n_sets, seed)
+            yield aggregate, family
 
 
 def _fit(est: Any, X: Any, observed: Observations, **kwargs: Any) -> Any:
-    """Fits, and lets no warning pass but that of having stopped early."""
+    """Fits, and raises on any warning except that of having stopped early."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         est.fit(X, observed, **kwargs)
@@ -160,22 +158,13 @@ def _fit(est: Any, X: Any, observed: Observations, **kwargs: Any) -> Any:
     return est
 
 
-class _Refusal(Exception):
-    """What a learner says where it is not made for a family."""
-
-
-def _check_fit(learner: Learner, problem: _Problem) -> Any:
-    """The fitted estimator, after a look at what the fit did."""
+def _check_fit(learner: Learner, est: Any, problem: _Problem) -> None:
     X, observed = problem.X, problem.observed
-    kept, before = X.copy(), repr(learner.get_params())
-    est = problem.estimator(learner)
-    try:
-        _fit(est, X, observed)
-    except TypeError as error:
-        raise _Refusal(str(error)) from error
-    require(np.array_equal(kept, X), "fit changed X")
-    require(repr(est.learner.get_params()) == before, "fit changed the learner's parameters")
-    score, least = est.score(X, observed), problem.intercept_score(est)
+    same = repr(est.learner.get_params()) == repr(learner.get_params())
+    require(same, "fit changed the learner's parameters")
+    raw, shared = est.constant_  # the best constant prediction
+    objective = Objective(problem.family, [observed], len(X))
+    score, least = est.score(X, observed), objective.score(raw.expand(len(X), -1), shared)
     exact = find_rule(type(observed.aggregate), problem.family.distribution).exact
     require(
         score >= least - (1e-3 if exact else 0.05) * (1 + abs(least)),
@@ -183,7 +172,6 @@ def _check_fit(learner: Learner, problem: _Problem) -> Any:
         f"the best constant prediction",
     )
     _check_predictions(est, problem)
-    return est
 
 
 def _check_copies(learner: Learner, est: Any, problem: _Problem) -> None:
@@ -217,43 +205,33 @@ def _check_predictions(est: Any, problem: _Problem) -> None:
         require(found.shape == (n,), f"predict gave shape {found.shape} for {n} rows")
         if isinstance(problem.family, Categorical):
             p = est.predict_proba(table)
-            require(p.shape == (n, CLASSES), f"predict_proba gave shape {p.shape} for {n} rows")
+            shape = (n, problem.family.n_classes)
+            require(p.shape == shape, f"predict_proba gave shape {p.shape} for {n} rows")
             require(np.allclose(p.sum(1), 1), "probabilities do not add up to one")
             require(np.isin(found, est.classes_).all(), "predict gave what is not a class")
 
 
-# ---- what a user may do, right or wrong
-
-
-def _check_manners(learner: Learner, problem: _Problem) -> None:
+def _check_usage(learner: Learner, problem: _Problem) -> None:
+    """What a user may do, right or wrong."""
     X, observed = problem.X, problem.observed
     est = problem.estimator(learner)
-    _refused(NotFittedError, lambda: est.predict(X), "predict before fit")
-    _refused(ValueError, lambda: _fit(clone(est), X[:5], observed), "X without rows of the sets")
+    with refused(NotFittedError, "predict before fit"):
+        est.predict(X)
+    with refused(ValueError, "X without rows of the sets"):
+        _fit(clone(est), X[:5], observed)
     held_out = _fit(clone(est), X, observed, eval=(X, observed))
     require(held_out.score(X, observed) > -np.inf, "fit with eval gave an impossible model")
-    _refused(ValueError, lambda: held_out.predict(X[:, :2]), "X with fewer features than in fit")
+    with refused(ValueError, "X with fewer features than in fit"):
+        held_out.predict(X[:, :2])
     holes = X.copy()
     holes[observed.sets.indices[0], 0] = np.nan
+    if not learner.missing:
+        with refused(ValueError, "NaN in X"):
+            _fit(clone(est), holes, observed)
     for what, table in (("NaN in X", holes), ("sparse X", sparse.csr_array(X))):
-        if what == "NaN in X" and not learner.missing:
-            _refused(ValueError, lambda table=table: _fit(clone(est), table, observed), what)
-            continue
         try:
             fitted = _fit(clone(est), table, observed)
         except (TypeError, ValueError):  # wrapped estimators may not take what their learner does
             continue
         for name, value in parameters(fitted.predict_dist(table)).items():
             require(value.isfinite().all(), f"with {what}, `{name}` is not finite for every row")
-
-
-def _refused(kind: type[Exception], call: Any, what: str) -> None:
-    try:
-        call()
-    except kind:
-        return
-    except Exception as error:
-        raise AssertionError(
-            f"{what} raised {type(error).__name__}, {kind.__name__} is expected: {error}"
-        ) from error
-    raise AssertionError(f"{what} is accepted: raise a {kind.__name__} that says why not")

@@ -1,4 +1,4 @@
-"""Simulated observations that checks of an aggregate look at."""
+"""Simulated observations for the checks of an aggregate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from setwise.distributions import Family
 from setwise.likelihood import Aggregate, find_rule, log_likelihood
 from setwise.observations import Observations
 from setwise.sets import Sets
-
-__all__ = ["FEW", "Sample"]
 
 FEW = 40  # sets on which derivatives and the like are checked
 
@@ -51,28 +49,23 @@ class Sample:
 
     @property
     def n(self) -> int:
-        """How many there are."""
+        """The number of observations."""
         return len(self.members)
 
     @property
     def exact(self) -> bool:
-        """Whether the rule says that it is exact."""
+        """Whether the rule is registered as exact."""
         return find_rule(type(self.aggregate), self.family.distribution).exact
 
     @property
     def distribution(self) -> Distribution:
-        """That of the rows."""
+        """The distribution of the rows."""
         return self.family(self.raw, self.shared)
 
-    def few(self) -> tuple[NDArray[np.int64], Any]:
-        """Members and y of the first few sets."""
+    def take(self, which: Any = slice(FEW)) -> tuple[NDArray[np.int64], Any]:
+        """Members and y of some sets, by default the first few."""
         y = self.observed.y
-        return self.members[:FEW], None if y is None else y[:FEW]
-
-    def log_likelihood(self, which: Any) -> Tensor:
-        """log p of the observations of these numbers."""
-        y = None if self.observed.y is None else self.observed.y[which]
-        return log_likelihood(self.aggregate, self.distribution, self.members[which], y)
+        return self.members[which], None if y is None else y[which]
 
     def outcomes(self) -> NDArray[np.float64]:
         """What was observed, one line per set."""

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ast
 from importlib import import_module
-from importlib.metadata import version
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -15,19 +12,15 @@ from setwise.cli.common import Failure, Mistake, plug_in
 
 __all__ = ["COMMANDS", "app"]
 
-# Command `x` is the function `x` of the module `setwise.cli.x`, which --help need not import.
-COMMANDS = ("demo", "fit", "predict", "evaluate", "kinds")
-
-
-def _summary(name: str) -> str:
-    """The first line of a command's docstring, read from its source."""
-    folder = Path(__file__).parent
-    source = folder / name / "__init__.py" if (folder / name).is_dir() else folder / f"{name}.py"
-    tree = ast.parse(source.read_text(encoding="utf-8"))
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef) and node.name == name:
-            return (ast.get_docstring(node) or "").split("\n")[0]
-    raise AssertionError(f"setwise.cli.{name} has no function {name}")
+# Command `x` is the function `x` of the module `setwise.cli.x`, which --help does not import. Here
+# stands the first line of its docstring.
+COMMANDS = {
+    "demo": "Learn from labels of sets on embedded data, and show what that is worth.",
+    "fit": "Learn a model of rows from labels of sets of them.",
+    "predict": "Predict every row of a file, in batches: a file may be larger than memory.",
+    "evaluate": "Judge a model by rows whose targets are known, or by labels of other sets.",
+    "kinds": "List what can be observed of a set, how it is computed and what it can tell.",
+}
 
 
 class _Commands(TyperGroup):
@@ -37,8 +30,8 @@ class _Commands(TyperGroup):
         return list(COMMANDS)
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        # what lists commands only wants to know their names and what they do
-        return TyperCommand(cmd_name, help=_summary(cmd_name)) if cmd_name in COMMANDS else None
+        # enough for a list of commands; what runs is loaded by resolve_command
+        return TyperCommand(cmd_name, help=COMMANDS[cmd_name]) if cmd_name in COMMANDS else None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         name, command, rest = super().resolve_command(ctx, args)
@@ -66,6 +59,8 @@ app = typer.Typer(
 
 def _version(wanted: bool) -> None:
     if wanted:
+        from importlib.metadata import version
+
         typer.echo(f"setwise {version('setwise')}")
         raise typer.Exit
 

@@ -1,6 +1,6 @@
-"""The feature columns of a model: what they are, and how rows become what its learner takes.
+"""The feature columns of a model, and how rows of a file become the table that its learner takes.
 
-Kept beside the model in `columns.json`, so that files may list their columns in any order.
+They are kept beside the model in `columns.json`, so that files may list their columns in any order.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from setwise.cli.common import Mistake
-from setwise.cli.files import arrow, is_number, is_text, key
+from setwise.cli.config import FitSpec
+from setwise.cli.files import arrow, floats, is_number, is_numeric, is_text, key
 from setwise.cli.tables import Table
 
 __all__ = ["Column", "Columns", "choose_columns"]
 
 NAME = "columns.json"
 DAY = 86_400_000_000  # microseconds
-MOSTLY = 0.5  # numbers among the texts of a column from which on it is meant to hold numbers
-SEVERAL = 20  # rows from which on a text that differs in most of them names the row
-LEVELS = 100  # categories that become columns of their own, the most frequent ones
+MOSTLY = 0.5  # a column of texts with a larger share of numbers is meant to hold numbers
+SEVERAL = 20  # from so many rows on, a text that differs in most of them is a name of the row
+LEVELS = 100  # at most so many categories, the most frequent ones, become columns of their own
 
 
 @dataclass
@@ -40,7 +41,7 @@ class Column:
 
     @property
     def type(self) -> Any:
-        """What to read it as from a file without types."""
+        """The pyarrow type to read the column as, from a file that does not state types."""
         pa = arrow()
         types = {"number": pa.float64(), "flag": pa.bool_(), "date": pa.timestamp("us")}
         return types.get(self.kind, pa.string())
@@ -48,16 +49,11 @@ class Column:
     def numbers(self, column: Any) -> NDArray[np.float64]:
         """The values as numbers, NaN where missing; a date is the days since 1970."""
         pa = arrow()
-        if pa.types.is_dictionary(column.type):
-            column = column.cast(column.type.value_type)
         if self.kind == "date":
-            column = column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())
-        if self.kind == "flag" and is_text(pa, column.type):
+            return floats(column.cast(pa.timestamp("us"), safe=False).cast(pa.int64())) / DAY
+        if self.kind == "flag" and is_text(column.type):
             column = column.cast(pa.bool_())
-        if pa.types.is_boolean(column.type):
-            column = column.cast(pa.int8())
-        values = np.array(column.cast(pa.float64()).to_numpy(zero_copy_only=False), np.float64)
-        return values / DAY if self.kind == "date" else values
+        return floats(column)
 
     def codes(self, column: Any) -> NDArray[np.int64]:
         """The number of each value's category; −1 where it is missing or unknown."""
@@ -69,18 +65,15 @@ class Column:
 def texts(column: Any) -> Any:
     """A column as texts; whole numbers without a decimal point."""
     pa = arrow()
-    if pa.types.is_dictionary(column.type):
-        column = column.cast(column.type.value_type)
     if pa.types.is_floating(column.type) or pa.types.is_decimal(column.type):
-        return pa.array(
-            [None if v is None or v != v else key(float(v)) for v in column.to_pylist()]
-        )
+        values = column.to_pylist()
+        return pa.array([None if v is None or v != v else key(float(v)) for v in values])
     return column.cast(pa.string())
 
 
 @dataclass
 class Columns:
-    """The features of a model in their order, and what else `predict` has to know."""
+    """The features of a model in their order, and what else `predict` needs to know."""
 
     features: list[Column]
     one_hot: bool = False  # categories as columns of 0 and 1, and no missing numbers
@@ -89,11 +82,11 @@ class Columns:
 
     @property
     def types(self) -> dict[str, Any]:
-        """What to read from a file."""
+        """The columns to read from a file, with their types."""
         return {column.name: column.type for column in self.features}
 
     def encode(self, data: Any, path: Path) -> tuple[Any, dict[str, int]]:
-        """Rows as a pandas frame for the learner, and how many unknown categories were met."""
+        """Rows as a pandas frame for the learner, and how many values are unknown categories."""
         pa = arrow()
         import pandas as pd
 
@@ -131,7 +124,7 @@ class Columns:
 
     @classmethod
     def load(cls, folder: Path) -> Columns:
-        """What `save` wrote."""
+        """Reads what `save` wrote."""
         path = folder / NAME
         if not path.is_file():
             raise Mistake(f"{folder} has no {NAME}: give the folder that `setwise fit` wrote")
@@ -144,59 +137,49 @@ class Columns:
 
 
 def choose_columns(
-    rows: Table,
-    features: Sequence[str],
-    drop: Sequence[str],
-    categories: Sequence[str],
-    others: Any,
+    rows: Table, spec: FitSpec, others: Collection[str], one_hot: bool
 ) -> tuple[list[Column], list[str]]:
-    """The feature columns, and a remark for each column that was left out on its own account.
+    """The feature columns, and a remark for each column that is left out because it is of no use.
 
-    `features` are those asked for, all but `others` where none are.
+    By default, all columns but `others` are features.
     """
-    for name in (*features, *drop, *categories):
+    for name in (*spec.features, *spec.drop, *spec.categories):
         rows.column(name)
-    wanted = list(features) or [n for n in rows.names if n not in others or n in categories]
+    wanted = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
     out: list[Column] = []
     remarks: list[str] = []
     for name in wanted:
-        if name in drop:
+        if name in spec.drop:
             continue
-        column = _column(rows, name, name in categories)
-        if isinstance(column, str) and name not in features:
-            remarks.append(column)
-        elif isinstance(column, str):
+        column = _column(rows, name, name in spec.categories, LEVELS if one_hot else None)
+        if isinstance(column, Column):
+            out.append(column)
+        elif name in spec.features:
             raise Mistake(f"{rows.path}, column {column}")
         else:
-            out.append(column)
+            remarks.append(column)
     if not out:
         raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
     return out, remarks
 
 
-def _column(rows: Table, name: str, as_category: bool) -> Column | str:
-    """The column, or a remark why it is of no use."""
+def _column(rows: Table, name: str, as_category: bool, most: int | None) -> Column | str:
+    """The column, with its `most` frequent categories, or a remark why it is of no use."""
     pa = arrow()
     values = rows.column(name)
-    kind = values.type.value_type if pa.types.is_dictionary(values.type) else values.type
+    kind = values.type
     if values.null_count == len(rows):
         return f"{name}: every value is missing"
     if not as_category:
         if pa.types.is_boolean(kind):
             return Column(name, "flag", fill=0.0)
         is_date = pa.types.is_timestamp(kind) or pa.types.is_date(kind)
-        if (
-            is_date
-            or pa.types.is_integer(kind)
-            or pa.types.is_floating(kind)
-            or pa.types.is_decimal(kind)
-        ):
+        if is_date or is_numeric(kind):
             made = Column(name, "date" if is_date else "number")
             numbers = made.numbers(values)
-            if np.isinf(numbers).any():
-                raise rows.wrong(
-                    int(np.isinf(numbers).argmax()), name, "expected a finite number, got inf"
-                )
+            infinite = np.isinf(numbers)
+            if infinite.any():
+                raise rows.wrong(int(infinite.argmax()), name, "expected a finite number, got inf")
             made.fill = float(np.nanmedian(numbers)) if not np.isnan(numbers).all() else 0.0
             return made
     if pa.types.is_nested(kind) or pa.types.is_binary(kind):
@@ -216,11 +199,4 @@ def _column(rows: Table, name: str, as_category: bool) -> Column | str:
             )  # fmt: skip
         if len(found) > MOSTLY * len(rows) and len(rows) >= SEVERAL:
             return f"{name}: {len(found):,} different texts in {len(rows):,} rows"
-    return Column(name, "category", sorted(found))
-
-
-def limit_levels(column: Column, rows: Table) -> Column:
-    """The column with its most frequent categories only."""
-    found = Counter(v for v in texts(rows.column(column.name)).to_pylist() if v is not None)
-    kept = [text for text, _ in found.most_common(LEVELS)]
-    return Column(column.name, column.kind, sorted(kept))
+    return Column(name, "category", sorted(text for text, _ in found.most_common(most)))

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import secrets
-import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -14,31 +11,30 @@ from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
+from setwise import _files
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "Failure", "Mistake", "beside", "facts_table", "note", "number", "plug_in",
-    "print_json", "split",
+    "Failure", "Mistake", "as_json", "beside", "facts_table", "note", "number", "plug_in", "split",
 ]  # fmt: skip
 
 
 class Mistake(Exception):
-    """What the user can put right, a wrong option or wrong data: one line, exit code 2."""
+    """A wrong option or wrong data, which the user can correct: one line, exit code 2."""
 
     code = 2
 
 
 class Failure(Exception):
-    """What went wrong although all was right: one line, exit code 1."""
+    """A failure that is not the user's mistake: one line, exit code 1."""
 
     code = 1
 
 
 def facts_table(console: Console, facts: Iterable[tuple[str, str, str]]) -> None:
-    """Facts under each other: a word on the left, what it is, and dim details below."""
+    """Facts in rows: a word on the left, what it is, and dim details below."""
     from rich.markup import escape
     from rich.table import Table
 
@@ -59,7 +55,7 @@ def note(console: Console, text: str) -> None:
 
 
 def plug_in(name: str) -> None:
-    """Imports a Python file or a module: what it defines is known from then on."""
+    """Imports a Python file or a module, which registers what it defines."""
     path = Path(name)
     try:
         if path.suffix != ".py":
@@ -75,7 +71,7 @@ def plug_in(name: str) -> None:
 
 
 def number(x: float) -> str:
-    """A number as one reads it.
+    """A number in a form that is easy to read.
 
     >>> number(1234567.0), number(0.00123456), number(12.0)
     ('1,234,567', '0.001235', '12')
@@ -90,52 +86,19 @@ def split(text: str) -> list[str]:
     return [part.strip() for part in text.split(",") if part.strip()]
 
 
-def print_json(value: Any) -> None:
-    """One JSON object on the standard output; numpy's numbers are numbers, NaN is null."""
-
-    def plain(v: Any) -> Any:
-        if isinstance(v, dict):
-            return {str(k): plain(x) for k, x in v.items()}
-        if isinstance(v, list | tuple):
-            return [plain(x) for x in v]
-        if hasattr(v, "tolist"):
-            return plain(v.tolist())
-        if isinstance(v, float) and not abs(v) < float("inf"):
-            return None
-        return v if v is None or isinstance(v, bool | int | float | str) else str(v)
-
-    typer.echo(json.dumps(plain(value), ensure_ascii=False))
+def as_json(value: Any) -> str:
+    """The value on one line of JSON; numpy's numbers are numbers, NaN and infinity are null."""
+    text = json.dumps(value, default=lambda v: v.tolist() if hasattr(v, "tolist") else str(v))
+    finite = json.loads(text, parse_constant=lambda name: None)
+    return json.dumps(finite, ensure_ascii=False)
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write a file or folder under; in the end it replaces `path`.
-
-    If anything goes wrong before, `path` stays as it was.
-    """
-    new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
+    """A name to write a file or folder under, which replaces `path` once it is whole."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        yield new
-        _replace(new, path)
+        with _files.beside(path) as new:
+            yield new
     except OSError as error:
         raise Failure(f"{path} could not be written: {error.strerror or error}") from None
-    finally:
-        if new.is_dir():
-            shutil.rmtree(new, ignore_errors=True)
-        else:
-            new.unlink(missing_ok=True)
-
-
-def _replace(new: Path, path: Path) -> None:
-    if not path.is_dir():
-        os.replace(new, path)
-        return
-    old = new.with_suffix(".old")  # a folder cannot be replaced in one step: it steps aside
-    path.rename(old)
-    try:
-        new.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)

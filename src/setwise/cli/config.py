@@ -1,4 +1,4 @@
-"""What a fit was asked for, from options or from one YAML or TOML file."""
+"""What to fit, as options or one YAML or TOML file say it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,14 @@ from typer.core import TyperCommand
 from setwise.cli.common import Mistake, split
 from setwise.cli.names import value
 
-__all__ = ["Command", "FitSpec", "SetsSpec", "line_up", "read_config"]
+__all__ = ["Command", "FitSpec", "SetsSpec", "read_config", "sets_specs"]
 
 MEMBERSHIP = ("group", "members", "rows_columns")
-PATHS = ("rows", "out", "file")
+# What a configuration may give for a field, by the field's type.
+ACCEPTED: dict[str, Any] = {
+    "str": str, "Path": str, "Path | None": str, "list[str]": (str, int, list),
+    "dict[str, Any]": dict, "float": (int, float), "int": int,
+}  # fmt: skip
 
 
 @dataclass
@@ -34,7 +38,7 @@ class SetsSpec:
     noise: str = ""
 
     def check(self) -> None:
-        """Raises where something is missing or said twice."""
+        """Raises unless it is said once what was observed, and of which rows."""
         if not self.observe:
             raise Mistake(f"say what was observed of the sets of {self.file}, as in --observe mean")
         given = [name for name in MEMBERSHIP if getattr(self, name)]
@@ -48,7 +52,7 @@ class SetsSpec:
 
 @dataclass
 class FitSpec:
-    """Everything that `setwise fit` can be asked for."""
+    """All options of `setwise fit`."""
 
     rows: Path | None = None
     sets: list[SetsSpec] = field(default_factory=list)
@@ -65,6 +69,16 @@ class FitSpec:
     eval: float = 0.2
     seed: int = 0
 
+    def update(self, options: Mapping[str, Any]) -> None:
+        """Options of the command line, where given, replace what the file said."""
+        if options["learner"]:  # the file's options are those of the file's learner
+            self.set = {}
+        self.set |= _learner_options(options["set"] or ())
+        for f in fields(self):
+            given = options.get(f.name)
+            if f.name != "set" and given not in (None, "", []):
+                setattr(self, f.name, split(given) if f.type == "list[str]" else given)
+
 
 # ---- one file for everything
 
@@ -73,14 +87,13 @@ def read_config(path: Path) -> FitSpec:
     """The specification in a YAML or TOML file; its paths are relative to that file."""
     if not path.is_file():
         raise Mistake(f"{path}: there is no such file")
-    text = path.read_text(encoding="utf-8")
     if path.suffix.lower() == ".toml":
         try:
-            found: Any = tomllib.loads(text)
+            found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
         except tomllib.TOMLDecodeError as error:
-            raise Mistake(f"{path}: this is no TOML: {error}") from None
+            raise Mistake(f"{path}: this is not valid TOML: {error}") from None
     elif path.suffix.lower() in (".yaml", ".yml"):
-        found = _yaml(path, text)
+        found = _yaml(path)
     else:
         raise Mistake(f"{path}: the name of a configuration ends in .yaml, .yml or .toml")
     if not isinstance(found, dict):
@@ -96,19 +109,19 @@ def read_config(path: Path) -> FitSpec:
     return made
 
 
-def _yaml(path: Path, text: str) -> Any:
+def _yaml(path: Path) -> Any:
     try:
         import yaml  # type: ignore[import-untyped, unused-ignore]
     except ImportError:
         raise Mistake("YAML needs PyYAML: pip install pyyaml, or write the file in TOML") from None
     try:
-        return yaml.safe_load(text)
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
     except yaml.YAMLError as error:
-        raise Mistake(f"{path}: this is no YAML: {error}") from None
+        raise Mistake(f"{path}: this is not valid YAML: {error}") from None
 
 
 def _checked(cls: type, found: Mapping[str, Any], path: Path) -> dict[str, Any]:
-    """Values of the types that the fields have."""
+    """The values found, checked and converted to the types of the fields."""
     kinds = {f.name: str(f.type) for f in fields(cls)}
     out: dict[str, Any] = {}
     for given, content in found.items():
@@ -121,52 +134,43 @@ def _checked(cls: type, found: Mapping[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _coerced(kind: str, name: str, content: Any, path: Path) -> Any:
-    wrong = Mistake(f"{path}: `{name}` is of type {type(content).__name__}, expected {kind}")
-    if name in PATHS and isinstance(content, str):
+    if isinstance(content, bool) or not isinstance(content, ACCEPTED[kind]):
+        raise Mistake(f"{path}: `{name}` is of type {type(content).__name__}, expected {kind}")
+    if kind.startswith("Path"):
         return path.parent / content
-    if kind == "list[str]" and isinstance(content, str | int):
-        return split(str(content))
-    if kind == "list[str]" and isinstance(content, list):
-        return [str(v) for v in content]
-    if kind == "str" and isinstance(content, str):
-        is_path = name == "members" and not Path(content).is_absolute()
-        return str(path.parent / content) if is_path else content
-    if kind.startswith("dict") and isinstance(content, dict):
-        return content
-    if kind == "float" and isinstance(content, int | float) and not isinstance(content, bool):
-        return float(content)
-    if kind == "int" and isinstance(content, int) and not isinstance(content, bool):
-        return content
-    raise wrong
+    if name == "members":
+        return str(path.parent / content)
+    if kind == "list[str]":
+        return [str(v) for v in content] if isinstance(content, list) else split(str(content))
+    return float(content) if kind == "float" else content
 
 
-# ---- options that line up
+# ---- options that belong to one file of sets
 
 
 class Command(TyperCommand):
     """A command that remembers the order of its options: those after a --sets belong to it."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Notes the options before they are sorted by name."""
+        """Keeps the options as given, before they are sorted by name."""
         ctx.meta["order"] = [a.partition("=")[0] for a in args if a.startswith("--")]
         return super().parse_args(ctx, args)
 
 
-def line_up(
-    order: Sequence[str], files: Sequence[Path], options: Mapping[str, Any]
-) -> list[SetsSpec]:
+def sets_specs(order: Sequence[str], options: Mapping[str, Any]) -> list[SetsSpec]:
     """For each --sets file the options that follow it.
 
     Options before the first --sets hold for every file that does not say otherwise.
 
     >>> order = ["--sets", "--observe", "--sets", "--observe"]
-    >>> found = line_up(order, [Path("a.csv"), Path("b.csv")], {"observe": ["mean", "rank"]})
-    >>> [(str(s.file), s.observe) for s in found]
+    >>> options = {"sets": ["a.csv", "b.csv"], "observe": ["mean", "rank"]}
+    >>> [(str(s.file), s.observe) for s in sets_specs(order, options)]
     [('a.csv', 'mean'), ('b.csv', 'rank')]
     """
+    types = {f.name: f.type for f in fields(SetsSpec)}
+    waiting = {name: iter(options.get(name) or ()) for name in types}
     common: dict[str, Any] = {}
     own: list[dict[str, Any]] = []
-    waiting = {name: iter(values or ()) for name, values in options.items()}
     for option in order:
         name = option.removeprefix("--").replace("-", "_")
         if name == "sets":
@@ -176,22 +180,21 @@ def line_up(
             if name in target:
                 raise Mistake(f"{option} is given twice for one --sets")
             content = next(waiting[name])
-            is_list = str(SetsSpec.__dataclass_fields__[name].type) == "list[str]"
-            target[name] = split(content) if is_list else content
-    if not own and common and not files:
+            target[name] = split(content) if types[name] == "list[str]" else content
+    if common and not own:
         raise Mistake(
             f"--{next(iter(common)).replace('_', '-')} is about sets: give --sets as well"
         )
     made = []
-    for file, mine in zip(files, own, strict=True):
+    for file, mine in zip(options["sets"] or (), own, strict=True):
         settled = any(name in mine for name in MEMBERSHIP)
         rest = {k: v for k, v in common.items() if not (settled and k in MEMBERSHIP)}
-        made.append(SetsSpec(file, **{**rest, **mine}))
+        made.append(SetsSpec(Path(file), **{**rest, **mine}))
     return made
 
 
-def learner_options(given: Sequence[str]) -> dict[str, Any]:
-    """n_estimators=300 and the like."""
+def _learner_options(given: Sequence[str]) -> dict[str, Any]:
+    """Options of the learner from texts such as n_estimators=300."""
     out = {}
     for text in given:
         name, equals, content = text.partition("=")

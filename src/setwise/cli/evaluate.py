@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.columns import Columns
-from setwise.cli.common import Mistake, facts_table, number, print_json
+from setwise.cli.common import Mistake, as_json, facts_table, number
 from setwise.cli.config import Command, SetsSpec
-from setwise.cli.membership import Labels, prepare
-from setwise.cli.membership import observe as read_sets
 from setwise.cli.predict import load
-from setwise.cli.tables import Table, read
+
+if TYPE_CHECKING:
+    from setwise.cli.columns import Columns
+    from setwise.cli.tables import Table
 
 __all__ = ["Command", "evaluate"]
 
@@ -38,16 +37,14 @@ def evaluate(
 ) -> None:
     """Judge a model by rows whose targets are known, or by labels of other sets.
 
-    What set labels cannot tell (order of classes, shift, unit) is aligned with the truth first.
+    What set labels leave open (order of classes, shift, unit) is aligned with the truth first.
     """
     from rich.console import Console
 
+    from setwise.cli.tables import read
+
     console = Console(stderr=json, highlight=False)
-    lined = {
-        "observe": observe, "y": y, "group": group, "members": members,
-        "rows_columns": rows_columns, "weight": weight, "noise": noise,
-    }  # fmt: skip
-    blocks = c.line_up(ctx.meta["order"], sets or [], lined)
+    blocks = c.sets_specs(ctx.meta["order"], ctx.params)
     if not truth and not blocks:
         raise Mistake("judge by --truth column, or by --sets sets.csv --observe mean --y income …")
     est, columns = load(model)
@@ -63,17 +60,19 @@ def evaluate(
         result["truth"] = _by_truth(est, X, table, truth)
     facts_table(console, _words(result, rows))
     if json:
-        print_json(result)
+        typer.echo(as_json(result))
 
 
 def _by_sets(
     est: Any, columns: Columns, X: Any, rows: Table, id: str, spec: SetsSpec
 ) -> dict[str, Any]:
+    from setwise.cli.membership import Labels, observe, prepare
+
     made, table = prepare(spec, columns.missing)
     labels = Labels(None)
     if hasattr(est, "classes_"):
         labels = Labels([str(v) for v in est.classes_], given=est.classes_.dtype.kind not in "iu")
-    block = read_sets(spec, made, table, rows, id, labels)
+    block = observe(spec, made, table, rows, id, labels)
     try:
         score = est.score(X, block.observations, profile=True)
     except (ValueError, TypeError) as error:
@@ -88,24 +87,23 @@ def _by_sets(
 
 
 def _by_truth(est: Any, X: Any, table: Table, column: str) -> dict[str, Any]:
-    """Errors of individual predictions, after what set labels cannot tell is settled."""
+    """Errors of individual predictions, once aligned with the truth."""
+    import numpy as np
+
     import setwise as sw
+    from setwise.cli.membership import class_numbers
 
     is_classifier = hasattr(est, "classes_")
-    z: Any = np.array(table.keys(column), dtype=object) if is_classifier else table.numbers(column)
-    known = np.array([v is not None for v in z]) if is_classifier else ~np.isnan(z)
-    if not known.any():
-        raise Mistake(f"{table.path}, column {column}: there is no value in it")
     if is_classifier:
-        order = {str(label): label for label in est.classes_.tolist()}
-        for i in np.flatnonzero(known):
-            if z[i] not in order:
-                raise table.wrong(
-                    int(i), column, f"expected one of {', '.join(order)}, got {z[i]!r}"
-                )
-        z = np.array([order[v] for v in z[known]])
+        codes, known = class_numbers(table, column, [str(v) for v in est.classes_])
+        codes = codes[known].astype(int)
+        z: Any = est.classes_[codes]
     else:
-        z = z[known]
+        numbers = table.numbers(column)
+        known = ~np.isnan(numbers)
+        z = numbers[known]
+    if not len(z):
+        raise Mistake(f"{table.path}, column {column}: there is no value in it")
     X = X[known]
     level = est.identifiability_.level
     out: dict[str, Any] = {"column": column, "n": len(z), "identifiability": level}
@@ -121,8 +119,7 @@ def _by_truth(est: Any, X: Any, table: Table, column: str) -> dict[str, Any]:
             out["permutation_accuracy"] = sw.metrics.permutation_accuracy(z, guess)
         _, counts = np.unique(z, return_counts=True)
         out["most_frequent_class"] = float(counts.max() / len(z))
-        place = {label: i for i, label in enumerate(est.classes_.tolist())}
-        chosen = est.predict_proba(X)[np.arange(len(z)), [place[v] for v in z.tolist()]]
+        chosen = est.predict_proba(X)[np.arange(len(z)), codes]
         out["log_loss"] = float(-np.log(np.maximum(chosen, 1e-300)).mean())
         return out
     out["mse"] = sw.metrics.mean_squared_error(z, guess)
@@ -136,22 +133,23 @@ def _by_truth(est: Any, X: Any, table: Table, column: str) -> dict[str, Any]:
 
 
 def _words(result: dict[str, Any], rows: Path) -> list[tuple[str, str, str]]:
-    out = []
-    for one in result.get("sets", []):
-        text = f"log-likelihood {one['log_likelihood']:.4g} per set"
-        details = (
+    out = [
+        (
+            "Sets",
+            f"log-likelihood {one['log_likelihood']:.4g} per set",
             f"{one['log_likelihood_constant']:.4g} without features; {one['n']:,} sets of "
-            f"{one['file']}: {one['observe']}"
+            f"{one['file']}: {one['observe']}",
         )
-        out.append(("Sets", text, details))
+        for one in result.get("sets", [])
+    ]
     one = result.get("truth")
     if one is None:
         return out
     if "accuracy" in one:
-        best = one.get("permutation_accuracy") if not one["aligned"] else None
         text = f"accuracy {one['accuracy']:.1%}, log loss {one['log_loss']:.3g}"
-        if best is not None:
-            text += f", {best:.1%} with classes renamed as suits best"
+        best = one.get("permutation_accuracy")
+        if best is not None and not one["aligned"]:
+            text += f", {best:.1%} with classes renamed to fit best"
         details = f"the most frequent class alone: {one['most_frequent_class']:.1%}"
     else:
         text = f"mean squared error {number(one['mse'])}, absolute {number(one['mae'])}"
@@ -161,7 +159,7 @@ def _words(result: dict[str, Any], rows: Path) -> list[tuple[str, str, str]]:
             details += f", {one['concordance']:.1%} of pairs in the right order"
     details += f"; {one['n']:,} rows of {rows}, column {one['column']}"
     if one["aligned"]:
-        details += f"\nafter alignment: set labels tell this model {one['identifiability']}"
+        details += f"\nafter alignment: set labels identify this model {one['identifiability']}"
     elif "why_not_aligned" in one:
         details += f"\nnot aligned: {one['why_not_aligned']}"
     return [*out, ("Rows", text, details)]

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.common import Failure, Mistake, beside, facts_table, note, print_json, split
+from setwise.cli.common import Failure, Mistake, as_json, beside, facts_table, note
 from setwise.cli.config import Command, FitSpec
-from setwise.cli.fitting import Fitting
-from setwise.cli.summary import facts, outcome, words
 
 __all__ = ["Command", "fit"]
 
@@ -57,24 +55,8 @@ def fit(
     Options after a --sets are about that file, so that several kinds can be mixed.
     """
     spec = c.read_config(config) if config else FitSpec()
-    lined = {
-        "observe": observe, "y": y, "group": group, "members": members,
-        "rows_columns": rows_columns, "weight": weight, "noise": noise,
-    }  # fmt: skip
-    given: dict[str, Any] = {
-        "rows": rows, "out": out, "id": id, "features": split(features), "drop": split(drop),
-        "categories": split(categories), "missing": split(missing), "classes": split(classes),
-        "family": family, "learner": learner,
-        "sets": c.line_up(ctx.meta["order"], sets or [], lined),
-    }  # fmt: skip
-    if learner:  # options in the file are those of the learner in the file
-        spec.set = {}
-    for name, content in given.items():
-        if content:
-            setattr(spec, name, content)
-    spec.set |= c.learner_options(set or [])
-    spec.eval = spec.eval if eval is None else eval
-    spec.seed = spec.seed if seed is None else seed
+    lined = c.sets_specs(ctx.meta["order"], ctx.params)
+    spec.update({**ctx.params, "rows": rows, "out": out, "sets": lined})
     if spec.rows is None:
         raise Mistake("give the table of rows: setwise fit rows.csv --sets sets.csv …")
     if not spec.sets:
@@ -82,10 +64,13 @@ def fit(
     _run(spec, json)
 
 
-def _run(spec: FitSpec, as_json: bool) -> None:
+def _run(spec: FitSpec, json: bool) -> None:
     from rich.console import Console
 
-    console = Console(stderr=as_json, highlight=False)
+    from setwise.cli.fitting import Fitting
+    from setwise.cli.summary import facts, outcome, words
+
+    console = Console(stderr=json, highlight=False)
     assert spec.rows is not None
     _check_out(spec.out)
     fitting = Fitting(spec)
@@ -105,8 +90,8 @@ def _run(spec: FitSpec, as_json: bool) -> None:
         fitting.columns.save(folder)
     result["model"] = str(spec.out)
     facts_table(console, outcome(result, fitting))
-    if as_json:
-        print_json(result)
+    if json:
+        typer.echo(as_json(result))
 
 
 def _check_out(out: Path) -> None:

@@ -1,4 +1,4 @@
-"""The data of a fit as it was understood, and the training."""
+"""What `setwise fit` does: it reads the data, trains, and judges the model."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from setwise.cli.columns import Columns, choose_columns, limit_levels
+from setwise.cli.columns import Columns, choose_columns
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.membership import Block, Labels, observe, prepare
@@ -18,7 +18,7 @@ __all__ = ["Fitting"]
 
 
 class Fitting:
-    """The data of a fit as it was understood, and the training."""
+    """The data of one fit, and its training."""
 
     def __init__(self, spec: FitSpec) -> None:
         from setwise.learners.boosting.base import Boosting
@@ -32,42 +32,36 @@ class Fitting:
             self.rows.column(name)
         prepared = [(s, *prepare(s, spec.missing)) for s in spec.sets]
         self.labels = _labels(spec, [(s, made) for s, made, _ in prepared])
-        self.family = family(spec.family or "normal") if self.labels.names is None else None
+        self.family: Any = family(spec.family or "normal") if self.labels.names is None else None
         self.learner = learner(spec.learner, spec.set)
         self.blocks: list[Block] = [
             observe(s, made, table, self.rows, spec.id, self.labels) for s, made, table in prepared
         ]
         self._check_rules()
-        found, self.left_out = choose_columns(
-            self.rows, spec.features, spec.drop, spec.categories, others
-        )
         one_hot = not isinstance(self.learner, Boosting)
-        if one_hot:
-            found = [limit_levels(f, self.rows) if f.kind == "category" else f for f in found]
+        found, self.left_out = choose_columns(self.rows, spec, others, one_hot)
         self.columns = Columns(found, one_hot, spec.id or None, list(spec.missing))
         self.X, _ = self.columns.encode(self.rows.data, self.rows.path)
         self.train_sets, self.held_out, self.dropped, self.shared_rows = self._split()
 
     def _check_rules(self) -> None:
+        from setwise.checks.examples import has_rule
         from setwise.distributions import Categorical
-        from setwise.likelihood import find_rule
 
-        cls = Categorical if self.family is None else type(self.family)
+        family = Categorical if self.family is None else type(self.family)
         for block in self.blocks:
-            try:
-                find_rule(type(block.observations.aggregate), cls.distribution)
-            except TypeError:
-                kind = type(block.observations.aggregate).__name__
+            cls = type(block.observations.aggregate)
+            if not has_rule(cls, family):
                 raise Mistake(
-                    f"{block.spec.file}: {kind} is not known for targets of the family "
-                    f"{cls.__name__}; `setwise kinds {kind}` lists what is"
-                ) from None
+                    f"{block.spec.file}: {cls.__name__} is not known for targets of the family "
+                    f"{family.__name__}; `setwise kinds {cls.__name__}` lists what is"
+                )
 
     def _split(self) -> tuple[list[Any], list[Any], int, bool]:
-        """Observations to learn from, held out; sets in neither; whether they share rows."""
+        """Observations to learn from and to hold out, how many in neither, whether rows overlap."""
         from setwise.model_selection import SetKFold
 
-        every = [b.observations for b in self.blocks]
+        every = self.observations
         n = sum(map(len, every))
         folds = round(1 / self.spec.eval) if self.spec.eval > 0 else 0
         if folds < 2 or n < 2 * folds:
@@ -81,37 +75,39 @@ class Fitting:
             except ValueError:
                 continue
             if disjoint == "sets" or split.dropped_[0] <= 0.2 * n:
-                return train, test, split.dropped_[0], disjoint == "sets"
+                held_out = test if any(map(len, test)) else []
+                return train, held_out, split.dropped_[0], disjoint == "sets"
         raise AssertionError("sets can always be split")
+
+    @property
+    def observations(self) -> list[Any]:
+        """The observations of all files."""
+        return [block.observations for block in self.blocks]
 
     # ---- training
 
-    def estimator(self, verbose: int) -> Any:
-        """The estimator, not fitted."""
+    def train(self, verbose: int) -> tuple[Any, list[str]]:
+        """The fitted estimator, and the warnings of the fit."""
         import setwise as sw
 
         common = {"learner": self.learner, "random_state": self.spec.seed, "verbose": verbose}
-        if self.family is not None:
-            return sw.AggregateRegressor(self.family, **common)
         names: Any = self.labels.names
-        if all(name == str(i) for i, name in enumerate(names)):
-            names = len(names)
-        return sw.AggregateClassifier(names, **common)
-
-    def train(self, verbose: int) -> tuple[Any, list[str]]:
-        """The fitted estimator, and what was remarked on the way."""
-        est = self.estimator(verbose)
-        held_out = (self.X, self.held_out) if any(map(len, self.held_out)) else None
+        if names is None:
+            est: Any = sw.AggregateRegressor(self.family, **common)
+        else:
+            numbered = names == [str(i) for i in range(len(names))]
+            est = sw.AggregateClassifier(len(names) if numbered else names, **common)
+        held_out = (self.X, self.held_out) if self.held_out else None
         return est, self._watched(est, lambda: est.fit(self.X, self.train_sets, eval=held_out))
 
     def train_on_all(self, est: Any) -> tuple[Any, list[str]]:
-        """The estimator after one more fit, to all sets: now those held out may teach as well.
+        """The estimator fitted again to all sets, those held out among them; and the warnings.
 
-        The first one again, and why, where that did not bring it to a better likelihood.
+        It is the first estimator, with a note, where the last fit has no better likelihood.
         """
-        if not any(map(len, self.held_out)):
+        if not self.held_out:
             return est, []
-        every = [b.observations for b in self.blocks]
+        every = self.observations
         new = copy.copy(est)
         notes = self._watched(new, lambda: new.refit(self.X, every))
         if new.score(self.X, every, profile=True) >= est.score(self.X, every, profile=True):
@@ -119,7 +115,7 @@ class Fitting:
         return est, ["a last fit to all sets came out worse: the model has not seen those held out"]
 
     def _watched(self, est: Any, learn: Callable[[], Any]) -> list[str]:
-        """What was remarked during a fit, whose errors are told as ours."""
+        """The warnings of a fit; its errors are raised as errors of the command line."""
         with warnings.catch_warnings(record=True) as seen:
             warnings.simplefilter("always")
             try:
@@ -137,7 +133,7 @@ class Fitting:
         return list(dict.fromkeys(notes))
 
     def _located(self, est: Any, error: Exception) -> Mistake:
-        """The error with its place in a file, where it is a label that cannot be."""
+        """The error, with its place in a file where a label is at fault."""
         from setwise.objective import Objective
 
         for block in self.blocks:
@@ -148,35 +144,31 @@ class Fitting:
         return Mistake(str(error))
 
     def judge(self, est: Any) -> dict[str, Any]:
-        """Likelihoods of the sets, and what they tell in principle and here."""
-        used = self.train_sets
-        scores = {"train": est.score(self.X, used, profile=True)}
-        scores["train_constant"] = est.score_constant(self.X, used)
-        if any(map(len, self.held_out)):
-            scores["held_out"] = est.score(self.X, self.held_out, profile=True)
-            scores["held_out_constant"] = est.score_constant(self.X, self.held_out)
-        every = [b.observations for b in self.blocks]
+        """Likelihoods of the sets, and what labels of their kind and these very sets identify."""
+        scores = {}
+        for name, some in (("train", self.train_sets), ("held_out", self.held_out)):
+            if some:
+                scores[name] = est.score(self.X, some, profile=True)
+                scores[f"{name}_constant"] = est.score_constant(self.X, some)
         return {
             "log_likelihood": scores,
             "steps": est.steps_ or len(est.history_),
             "identifiability": est.identifiability_.facts(),
-            "open": est.diagnose(self.X, every),
+            "open": est.diagnose(self.X, self.observations),
         }
 
 
 def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
     """Classes, where the observations are about classes."""
+    from setwise.checks.examples import has_rule
     from setwise.distributions import Categorical, Normal
-    from setwise.likelihood import PerClass, Targets, find_rule
+    from setwise.likelihood import PerClass, Targets
 
-    def known(made: Any, cls: Any) -> bool:
-        try:
-            find_rule(type(made.bare), cls.distribution)
-        except TypeError:
-            return False
-        return True
-
-    about = [(s, m) for s, m in kinds if known(m, Categorical) and not known(m, Normal)]
+    about = [
+        (s, made)
+        for s, made in kinds
+        if has_rule(type(made.bare), Categorical) and not has_rule(type(made.bare), Normal)
+    ]
     if spec.classes:
         if spec.family:
             raise Mistake("--family is about numbers and --classes about classes: give one of them")
@@ -187,13 +179,13 @@ def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
                 f"--classes {','.join(spec.classes)}: at least 2 different classes are needed"
             )
         return Labels(list(spec.classes), given=True)
-    if not about:
-        return Labels(None)
     for s, made in about:
         if isinstance(made.outcome(Targets(), None), PerClass) and len(s.y) > 1:
             return Labels(list(s.y))
     for _, made in about:
-        if made.bare.classes_if_unsaid is not None:
-            return Labels([str(c) for c in range(made.bare.classes_if_unsaid)])
+        if made.bare.default_n_classes is not None:
+            return Labels([str(c) for c in range(made.bare.default_n_classes)])
+    if not about:
+        return Labels(None)
     kind = type(about[0][1]).__name__
     raise Mistake(f"{kind} is about classes: say how many with --classes 3, or --classes a,b,c")

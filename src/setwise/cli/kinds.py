@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from typing import Annotated, Any
 
 import typer
 
-from setwise.cli.common import Mistake, print_json
+from setwise.cli.common import Mistake, as_json
 from setwise.cli.config import Json
 from setwise.cli.names import spelled
 
 __all__ = ["kinds"]
 
-SAMPLE = 64  # sets on which is asked what labels of a kind can tell
+SAMPLE = 64  # sets, and rows, to find out what labels of a kind identify
 
 
 def kinds(
@@ -24,78 +25,71 @@ def kinds(
     if not found:
         raise Mistake(f"no observation has {aggregate!r} in its name; `setwise kinds` lists all")
     if json:
-        print_json({"kinds": found})
+        typer.echo(as_json({"kinds": found}))
     else:
         _show(found, overview=not aggregate)
 
 
 def _kinds(part: str) -> list[dict[str, Any]]:
-    """Aggregates of such a name with their families: how each pair is computed, what it tells."""
-    import setwise.aggregates  # noqa: F401 - so that all are known
+    """Aggregates with `part` in their name: for each family how it is computed, what it tells."""
+    from setwise.checks.examples import has_rule
     from setwise.distributions import families
     from setwise.likelihood import aggregates, find_rule
 
     out = []
     for cls in aggregates():
-        if spelled(part) not in spelled(cls.__name__):
+        known = [f for f in families().values() if has_rule(cls, f)]
+        if spelled(part) not in spelled(cls.__name__) or not known:
             continue
-        pairs = []
-        for name, family in families().items():
-            try:
-                rule = find_rule(cls, family.distribution)
-            except TypeError:
-                continue
-            told = _identifies(cls, name)
-            pairs.append(
-                {"family": family.__name__, "how": rule.how, "exact": rule.exact, "tells": told}
-            )
-        if pairs:
-            summary = (cls.__doc__ or "").strip().split("\n")[0]
-            y, members = _declared(cls)
-            out.append(
-                {
-                    "aggregate": cls.__name__,
-                    "what": summary,
-                    "y": y,
-                    "members": members,
-                    "families": pairs,
-                }
-            )
+        rules = [find_rule(cls, f.distribution) for f in known]
+        y, members = _declared(cls)
+        out.append(
+            {
+                "aggregate": cls.__name__,
+                "what": (cls.__doc__ or "").strip().split("\n")[0],
+                "y": y,
+                "members": members,
+                "families": [
+                    {"family": f.__name__, "how": rule.how, "exact": rule.exact,
+                     "tells": _identifies(cls, f)}
+                    for f, rule in zip(known, rules, strict=True)
+                ],
+            }
+        )  # fmt: skip
     return out
 
 
 def _declared(cls: Any) -> tuple[str, str]:
     """What y is and how many members a set may have, in words."""
-    from setwise.checks.examples import examples
     from setwise.likelihood import Targets
 
-    try:
-        made, prefix = [cls()], ""
-    except TypeError:  # it depends on what it is made of
-        made, prefix = examples(cls, 3), "for example "
+    made, alone = _examples(cls, 3)
     if not made:
         return "as without noise", "as many members as without noise"
-    return prefix + made[0].outcome(Targets(), None).words, str(made[0].set_sizes(Targets()))
+    words = made[0].outcome(Targets(), None).words
+    return words if alone else f"for example {words}", str(made[0].set_sizes(Targets()))
 
 
-def _identifies(cls: Any, family: str) -> str | None:
-    """How far labels of this kind tell the targets, given enough sets; None where it depends."""
+def _examples(cls: Any, n_classes: int) -> tuple[list[Any], bool]:
+    """Aggregates of this class, and whether there is only one, made without arguments."""
     from setwise.checks.examples import examples
-    from setwise.distributions import families, resolve
 
-    kind: Any = families()[family]
-    numbers = (2, 3) if family == "categorical" else (0,)
+    try:
+        return [cls()], True
+    except TypeError:
+        return examples(cls, n_classes), False
+
+
+def _identifies(cls: Any, family: Any) -> str | None:
+    """How far labels of this kind identify the targets; None where it depends on arguments."""
+    from setwise.distributions import Categorical, resolve
+
     levels = []
-    for n in numbers:
-        chosen = kind(n) if n else resolve(family)
-        try:
-            made = [cls()]
-        except TypeError:
-            made = examples(cls, n or 3)
-            if len(made) < 2:
-                return None
+    for n in (2, 3) if family is Categorical else (3,):
+        chosen = Categorical(n) if family is Categorical else resolve(family.__name__)
+        made, alone = _examples(cls, n)
         found = {_level(chosen, one) for one in made}
-        if len(found) > 1:
+        if len(found) != 1 or (len(made) < 2 and not alone):
             return None
         levels.append(found.pop())
     if len(set(levels)) == 1:
@@ -107,13 +101,12 @@ def _level(family: Any, aggregate: Any) -> str:
     import torch
 
     import setwise as sw
+    from setwise.checks.examples import simulate
     from setwise.identifiability import identify
 
     sets = sw.Sets.random(SAMPLE, SAMPLE, aggregate.size or 3, replace=False, seed=0)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        raw = torch.zeros(SAMPLE, len(family.outputs))
-        z = family(raw, torch.zeros(len(family.shared))).sample()
+    d = family(torch.zeros(SAMPLE, len(family.outputs)), torch.zeros(len(family.shared)))
+    z = simulate(family, d, 1, seed=0)[0]
     return identify(family, [aggregate.observe(z, sets, seed=0)]).level
 
 
@@ -128,15 +121,16 @@ def _show(found: list[dict[str, Any]], overview: bool) -> None:
         console.print(f"[bold]{kind['aggregate']}[/]")
         _indented(console, kind["what"])
         _indented(console, f"[dim]y: {escape(kind['y'])}; sets of {kind['members']}[/]")
-        ways: dict[tuple[str, bool, str | None], list[str]] = {}
+        ways = defaultdict(list)
         for pair in kind["families"]:
-            way = (pair["how"], pair["exact"], pair["tells"])
-            ways.setdefault(way, []).append(pair["family"])
+            ways[pair["how"], pair["exact"], pair["tells"]].append(pair["family"])
         for (how, exact, tells), names in ways.items():
             _indented(console, f"[cyan]{', '.join(names)}[/]")
             _indented(console, f"{how} [dim]({'exact' if exact else 'numerical'})[/]", 4)
-            depends = "what it tells depends on what it is made of"
-            _indented(console, f"[dim]{f'tells the targets {tells}' if tells else depends}[/]", 4)
+            depends = "how far it determines the targets depends on its arguments"
+            _indented(
+                console, f"[dim]{f'determines the targets {tells}' if tells else depends}[/]", 4
+            )
         console.print()
 
 

@@ -19,14 +19,14 @@ from setwise.errors import SetError
 if TYPE_CHECKING:
     from setwise.likelihood import Aggregate
 
-__all__ = ["Block", "Labels", "members_file", "observe", "prepare"]
+__all__ = ["Block", "Labels", "class_numbers", "members_file", "observe", "prepare"]
 
 Ints = NDArray[np.int64]
 
 
 @dataclass
 class Block:
-    """The observations of one file, and the record of the file that each set is on."""
+    """The observations of one file, and the number of the record that each set comes from."""
 
     spec: SetsSpec
     table: Table
@@ -35,28 +35,19 @@ class Block:
     remarks: list[str] = field(default_factory=list)
 
     def explain(self, error: Exception) -> Mistake:
-        """An error of the library about a set, with the place in the file instead."""
-        return _located(self.spec, self.table, self.records, error)
-
-
-def _located(spec: SetsSpec, table: Table, records: Ints, error: Exception) -> Mistake:
-    if not isinstance(error, SetError):
-        return Mistake(f"{spec.file}: {error}")
-    column = spec.y[0] if len(spec.y) == 1 else None
-    return Mistake(f"{table.where(int(records[error.set]), column)}: the set {error.said}")
+        """An error of the library, with the line of the file in place of the set's number."""
+        if not isinstance(error, SetError):
+            return Mistake(f"{self.spec.file}: {error}")
+        column = self.spec.y[0] if len(self.spec.y) == 1 else None
+        return self.table.wrong(int(self.records[error.set]), column, f"the set {error.said}")
 
 
 @dataclass
 class Labels:
-    """The class labels in order; none where targets are numbers."""
+    """The class labels in order; None where targets are numbers."""
 
     names: list[str] | None
-    given: bool = False  # by name, so that y may name them
-
-    @property
-    def number(self) -> int:
-        """How many classes there are."""
-        return len(self.names or ())
+    given: bool = False  # the user named them, so that y may hold these names
 
 
 def members_file(spec: SetsSpec) -> tuple[Path, dict[str, str]]:
@@ -92,40 +83,28 @@ def observe(
     import setwise as sw
 
     y, known = _labels(spec, made, table, labels)
-    remarks = []
+    block = Block(spec, table, None, np.flatnonzero(known))
+    if not known.any():
+        raise Mistake(f"{spec.file}, column {', '.join(spec.y)}: no set has a label")
     if not known.all():
-        if not known.any():
-            raise Mistake(f"{spec.file}, column {', '.join(spec.y)}: no set has a label")
-        remarks.append(f"{int((~known).sum()):,} without a label are left out")
-    records = np.flatnonzero(known)
-    indices, sizes, weights = _members(spec, table, rows, id_column, records, remarks)
-    offsets = np.concatenate([[0], np.cumsum(sizes)])
+        block.remarks.append(f"{int((~known).sum()):,} without a label are left out")
+    indices, sizes, weights = _members(block, rows, id_column)
     set_weight = None
     if spec.weight:
-        set_weight = table.numbers(spec.weight)[records]
-        bad = ~(set_weight >= 0) | np.isinf(set_weight)
+        set_weight = table.numbers(spec.weight)[known]
+        bad = ~((set_weight >= 0) & (set_weight < np.inf))
         if bad.any():
             at = int(bad.argmax())
             said = f"expected a weight of at least 0, got {set_weight[at]:g}"
-            raise table.wrong(int(records[at]), spec.weight, said)
+            raise table.wrong(int(block.records[at]), spec.weight, said)
     try:
-        sets = sw.Sets(_Csr(indices, offsets, weights))
-        made = sw.Observations(made, sets, None if y is None else y[known], set_weight)
+        sets = sw.Sets(np.split(indices, np.cumsum(sizes)[:-1]), weights=weights)
+        block.observations = sw.Observations(
+            made, sets, None if y is None else y[known], set_weight
+        )
     except (ValueError, TypeError) as error:
-        raise _located(spec, table, records, error) from None
-    return Block(spec, table, made, records, remarks)
-
-
-@dataclass
-class _Csr:
-    """What `Sets` asks of a sparse matrix; columns may repeat."""
-
-    indices: Ints
-    indptr: Ints
-    data: Any
-
-    def tocsr(self) -> _Csr:
-        return self
+        raise block.explain(error) from None
+    return block
 
 
 def _labels(
@@ -141,16 +120,16 @@ def _labels(
         raise Mistake(
             f"name the column of {spec.file} with the labels, as in --y {table.names[-1]}"
         )
-    of_classes = made.outcome(Targets(labels.number or None), None)
+    of_classes = made.outcome(Targets(len(labels.names or ()) or None), None)
     if labels.given and labels.names and isinstance(of_classes, ClassLabel):
-        return _class_numbers(table, spec.y[0], labels.names)
+        return class_numbers(table, spec.y[0], labels.names)
     try:
         return outcome.read([table.numbers(name) for name in spec.y])
     except ValueError as error:
         raise Mistake(f"{spec.file}: {error}") from None
 
 
-def _class_numbers(
+def class_numbers(
     table: Table, column: str, names: Sequence[str]
 ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
     """The numbers of the classes that a column names, and which records name one."""
@@ -167,42 +146,39 @@ def _class_numbers(
 
 
 def _members(
-    spec: SetsSpec, table: Table, rows: Table, id_column: str, records: Ints, remarks: list[str]
+    block: Block, rows: Table, id_column: str
 ) -> tuple[Ints, Ints, NDArray[np.float64] | None]:
     """Row numbers of all members, set after set; sizes; weights of the members."""
+    spec, table, records = block.spec, block.table, block.records
     if spec.rows_columns:
         return (*_listed(spec, table, rows, id_column, records), None)
+    weights = None
     if spec.group:
-        own = _joined(rows, spec.group)
-        name = ", ".join(spec.group)
-        number = _numbers(table, spec.group, records)
-        which = np.array([number.get(k, -1) for k in own], dtype=np.int64)
-        members, weights = np.arange(len(rows)), None
-        source = f"no row of {rows.path} has this {name}"
+        names, keys, members = spec.group, _joined(rows, spec.group), np.arange(len(rows))
+        number = _numbers(table, names, records)
+        empty = f"no row of {rows.path} has this {', '.join(names)}"
     else:
-        path, names = members_file(spec)
-        table_of = read(path, [names["set"], names["row"]], table.missing)
-        number = _numbers(table, [names["set"]], records)
-        every = set(_joined(table, [names["set"]]))
-        keys = _joined(table_of, [names["set"]])
-        which = np.array([number.get(k, -1) for k in keys], dtype=np.int64)
-        strange = {k for k in keys if k not in every}
-        if strange:
-            remarks.append(f"{len(strange):,} sets of {path} are not in {spec.file}")
-        members = _row_numbers(table_of, names["row"], rows, id_column, which >= 0)
-        weights = table_of.numbers(names["weight"]) if names["weight"] else None
-        source, name = f"{path} has no member of this set", names["set"]
+        path, column = members_file(spec)
+        names, listed = [column["set"]], read(path, [column["set"], column["row"]], table.missing)
+        number, keys = _numbers(table, names, records), listed.keys(column["set"])
+        unknown = {*keys} - {*table.keys(column["set"])}
+        if unknown:
+            block.remarks.append(f"{len(unknown):,} sets of {path} are not in {spec.file}")
+        wanted = np.array([k in number for k in keys])
+        members = _row_numbers(listed, column["row"], rows, id_column, wanted)
+        weights = listed.numbers(column["weight"]) if column["weight"] else None
+        empty = f"{path} has no member of this set"
+    which = np.array([number.get(k, -1) for k in keys], dtype=np.int64)
     order = np.argsort(which, kind="stable")
     order = order[which[order] >= 0]
     sizes = np.bincount(which[order], minlength=len(records))
     if not sizes.all():
         at = int(records[int((sizes == 0).argmax())])
-        found = ", ".join(str(table.keys(n)[at]) for n in name.split(", "))
-        empty = int((sizes == 0).sum())
-        more = f" ({empty:,} such sets)" if empty > 1 else ""
-        raise table.wrong(
-            at, name, f"{source}: {found!r}{more}; remove the line or leave its label empty"
-        )
+        found = ", ".join(str(table.keys(n)[at]) for n in names)
+        n_empty = int((sizes == 0).sum())
+        more = f" ({n_empty:,} such sets)" if n_empty > 1 else ""
+        said = f"{empty}: {found!r}{more}; remove the line or leave its label empty"
+        raise table.wrong(at, ", ".join(names), said)
     return members[order], sizes, None if weights is None else weights[order]
 
 
@@ -215,7 +191,7 @@ def _joined(table: Table, columns: Sequence[str]) -> list[Any]:
 
 
 def _numbers(table: Table, columns: Sequence[str], records: Ints) -> dict[Any, int]:
-    """The number of each set that has a label, by its key; every key may be there once only."""
+    """The number of each set that has a label, by its key; every key may occur only once."""
     keys, name = _joined(table, columns), ", ".join(columns)
     first: dict[Any, int] = {}
     for i, found in enumerate(keys):
@@ -234,14 +210,16 @@ def _listed(
     spec: SetsSpec, table: Table, rows: Table, id_column: str, records: Ints
 ) -> tuple[Ints, Ints]:
     """Members named by columns of the sets file; an empty field is no member."""
-    found, present = [], []
-    for name in spec.rows_columns:
-        given = np.array([k is not None for k in table.keys(name)])
-        wanted = np.zeros(len(table), dtype=bool)
-        wanted[records] = True
-        found.append(_row_numbers(table, name, rows, id_column, wanted & given)[records])
-        present.append(given[records])
-    members, there = np.column_stack(found), np.column_stack(present)
+    given = [np.array([k is not None for k in table.keys(name)]) for name in spec.rows_columns]
+    wanted = np.zeros(len(table), dtype=bool)
+    wanted[records] = True
+    members = np.column_stack(
+        [
+            _row_numbers(table, name, rows, id_column, wanted & there)[records]
+            for name, there in zip(spec.rows_columns, given, strict=True)
+        ]
+    )
+    there = np.column_stack(given)[records]
     sizes = there.sum(1)
     if not sizes.all():
         at = int(records[int((sizes == 0).argmax())])
@@ -252,7 +230,7 @@ def _listed(
 def _row_numbers(
     table: Table, column: str, rows: Table, id_column: str, wanted: NDArray[np.bool_]
 ) -> Ints:
-    """The row that each name stands for (−1 where it is not asked for)."""
+    """The row that each name stands for (−1 where it is not `wanted`)."""
     keys = table.keys(column)
     out: list[int] = [-1] * len(table)
     order = rows.order(id_column)
@@ -262,8 +240,8 @@ def _row_numbers(
             what = f"{rows.path} has no row with {id_column} {keys[i]!r}"
             if not id_column:
                 what = (
-                    f"expected a row number from 0 to {len(rows) - 1:,}, got {keys[i]!r} (to go by "
-                    f"names of rows, say which column holds them: --id)"
+                    f"expected a row number from 0 to {len(rows) - 1:,}, got {keys[i]!r} (if rows "
+                    f"have names, say which column holds them: --id)"
                 )
             raise table.wrong(i, column, what)
         out[i] = found

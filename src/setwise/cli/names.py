@@ -1,7 +1,7 @@
 """From words of the command line to aggregates, families and learners.
 
 `rank`, `order-statistic:k=2`, `student_t:df=3,scale=predicted`: a name in any spelling and, after a
-colon, the arguments of the constructor. What there is comes from the registries.
+colon, the arguments of the constructor. The names are those of the registries.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["aggregate", "family", "learner", "parse", "spelled", "value"]
 
 
 def spelled(name: str) -> str:
-    """A name without what spellings differ in.
+    """A name without case, hyphens, underscores and spaces.
 
     >>> spelled("Order-Statistic"), spelled("student_t")
     ('orderstatistic', 'studentt')
@@ -47,7 +47,7 @@ def parse(text: str) -> tuple[str, list[Any], dict[str, Any]]:
 
 
 def _parts(text: str) -> list[str]:
-    """The parts between commas that are in no bracket."""
+    """The parts between commas that are not inside brackets."""
     parts, depth = [""], 0
     for letter in text:
         depth += (letter in "[({") - (letter in "])}")
@@ -89,14 +89,13 @@ def _make(what: str, text: str, cls: type, given: list[Any], named: dict[str, An
 
 def aggregate(text: str, noise: str | None = None) -> Any:
     """The aggregate of these words, with `noise` such as laplace=0.5 around it."""
-    import setwise.aggregates  # noqa: F401 - so that all are known
     from setwise.likelihood import aggregates
 
     known = {cls.__name__: cls for cls in aggregates()}
     name, given, named = parse(text)
     cls: Any = _find("observation", name, known)
-    if cls.not_in_words:
-        raise Mistake(cls.not_in_words)
+    if cls.not_on_command_line:
+        raise Mistake(cls.not_on_command_line)
     made = _make("observation", text, cls, given, named)
     if noise is None:
         return made
@@ -111,27 +110,23 @@ def family(text: str) -> Any:
     name, given, named = parse(text)
     cls = _find("family", name, families())
     if cls.__name__ == "Categorical":
-        raise Mistake("classes are asked for with --classes, as in --classes 3 or --classes a,b,c")
+        raise Mistake("for classes give --classes, as in --classes 3 or --classes a,b,c")
     return _make("family", text, cls, given, named)
 
 
 def learner(text: str, options: Mapping[str, Any]) -> Any:
     """The learner of these words and options; EM takes the name of a scikit-learn estimator."""
+    from sklearn.utils import all_estimators
+
     from setwise.learners import learners
 
     name, given, named = parse(text)
     cls = _find("learner", name, learners())
-    if cls.__name__ == "EM":
-        return _make("learner", text, cls, [_sklearn(given, {**named, **options})], {})
-    return _make("learner", text, cls, given, {**named, **options})
-
-
-def _sklearn(given: list[Any], options: dict[str, Any]) -> Any:
-    from sklearn.utils import all_estimators
-
+    named |= options
+    if cls.__name__ != "EM":
+        return _make("learner", text, cls, given, named)
     if len(given) != 1 or not isinstance(given[0], str):
         raise Mistake("EM needs a scikit-learn estimator: --learner em:RandomForestRegressor")
-    cls = _find(
-        "estimator of scikit-learn", given[0], dict(all_estimators(["classifier", "regressor"]))
-    )
-    return _make("estimator", given[0], cls, [], options)
+    known = dict(all_estimators(["classifier", "regressor"]))
+    inner = _find("estimator of scikit-learn", given[0], known)
+    return cls(_make("estimator", given[0], inner, [], named))

@@ -6,15 +6,15 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-import numpy as np
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.columns import Columns
-from setwise.cli.common import Mistake, beside, facts_table, note, print_json
-from setwise.cli.files import Writer, arrow, batches, format_of, names_in
+from setwise.cli.common import Mistake, as_json, beside, facts_table, note
+
+if TYPE_CHECKING:
+    from setwise.cli.columns import Columns
 
 __all__ = ["load", "predict"]
 
@@ -37,6 +37,8 @@ def predict(
     """Predict every row of a file, in batches: a file may be larger than memory."""
     from rich.console import Console
 
+    from setwise.cli.files import format_of, names_in, write_batches
+
     console = Console(stderr=True, highlight=False)
     if out is None and json:
         raise Mistake("--json says what was done; name the file of predictions with --out")
@@ -50,44 +52,34 @@ def predict(
             raise Mistake(f"{out} is the file of rows itself: name another --out")
     est, columns = load(model)
     unknown: Counter[str] = Counter()
-    n = n_batches = 0
     name = id or (columns.id if columns.id in names_in(rows) else None)
     parts = _predictions(est, columns, rows, name, interval, batch, unknown)
+    sizes: list[int] = []
     if out is None:
-        writer = Writer(Path("-.csv"), sys.stdout.buffer)
-        for part in parts:
-            writer.write(part)
-        writer.close()
+        write_batches(parts, sys.stdout.buffer, "csv")
     else:
         with beside(out) as new:
-            writer = Writer(out, new)
-            try:
-                for part in parts:
-                    writer.write(part)
-                    n, n_batches = n + part.num_rows, n_batches + 1
-            finally:
-                writer.close()
-            if not n:
+            sizes = write_batches(parts, new, format_of(out))
+            if not sizes:
                 raise Mistake(f"{rows}: there are no rows in it")
     for name, count in unknown.items():
-        note(
-            console,
-            f"{count:,} values of {name} are categories that the model does not know; they count "
-            f"as missing",
-        )
+        unseen = f"{count:,} values of {name} are categories that the model does not know"
+        note(console, f"{unseen}; they count as missing")
     found = est.identifiability_
     if found.level != "exactly" and est.alignment_ is None:
-        note(console, f"predictions are known {found.level}. {found.words}")
+        note(console, f"predictions are known {found.level}, in principle. {found.words}")
     if json:
-        told = {"rows": n, "batches": n_batches, "unknown_categories": dict(unknown)}
-        print_json({**told, "out": str(out), "identifiability": found.level})
+        told = {"rows": sum(sizes), "batches": len(sizes), "unknown_categories": dict(unknown)}
+        typer.echo(as_json({**told, "out": str(out), "identifiability": found.level}))
     elif out is not None:
-        facts_table(console, [("Predicted", f"{n:,} rows of {rows}", ""), ("Saved", str(out), "")])
+        rows_done = f"{sum(sizes):,} rows of {rows}"
+        facts_table(console, [("Predicted", rows_done, ""), ("Saved", str(out), "")])
 
 
 def load(folder: Path) -> tuple[Any, Columns]:
     """A model that `setwise fit` wrote."""
     import setwise as sw
+    from setwise.cli.columns import Columns
 
     if not folder.is_dir():
         raise Mistake(f"{folder}: there is no such folder; give the one that setwise fit wrote")
@@ -102,7 +94,10 @@ def _predictions(
     est: Any, columns: Columns, path: Path, id: str | None, level: float, size: int,
     unknown: Counter[str],
 ) -> Iterator[Any]:  # fmt: skip
-    """Record batches of predictions."""
+    """Tables of predictions."""
+    import numpy as np
+
+    from setwise.cli.files import arrow, batches
     from setwise.distributions import interval, point_estimate
 
     pa = arrow()
@@ -127,4 +122,4 @@ def _predictions(
             out["prediction"] = np.asarray(point_estimate(d), np.float64)
             if level > 0:
                 out["low"], out["high"] = interval(d, level)
-        yield pa.RecordBatch.from_pydict({k: pa.array(v) for k, v in out.items()})
+        yield pa.table(out)

@@ -1,7 +1,8 @@
-"""What `setwise fit` says of its data and of its outcome, to machines and to people."""
+"""What `setwise fit` says about its data and its outcome, to machines and to people."""
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import numpy as np
@@ -15,20 +16,18 @@ __all__ = ["facts", "outcome", "words"]
 
 
 def facts(fitting: Fitting) -> dict[str, Any]:
-    """The data as it was understood, for machines."""
-    kinds = [f.kind for f in fitting.columns.features]
+    """The data of the fit, for machines."""
+    kinds = {f.name: f.kind for f in fitting.columns.features}
     used = {i for b in fitting.blocks for i in b.observations.sets.indices.tolist()}
     return {
         "rows": {
             "file": str(fitting.spec.rows),
             "n": len(fitting.rows),
             "in_no_set": len(fitting.rows) - len(used),
-            "features": {f.name: f.kind for f in fitting.columns.features},
-            "kinds": {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)},
+            "features": kinds,
+            "kinds": dict(Counter(kinds.values())),
             "left_out": fitting.left_out,
-            "missing_values": int(
-                sum(fitting.rows.column(f.name).null_count for f in fitting.columns.features)
-            ),
+            "missing_values": sum(fitting.rows.column(name).null_count for name in kinds),
         },
         "sets": [_block_facts(b) for b in fitting.blocks],
         "classes": fitting.labels.names,
@@ -42,7 +41,7 @@ def facts(fitting: Fitting) -> dict[str, Any]:
 
 
 def words(fitting: Fitting) -> list[tuple[str, str, str]]:
-    """The data as it was understood, for people."""
+    """The data of the fit, for people."""
     told = facts(fitting)
     rows = told["rows"]
     kinds = ", ".join(f"{n} {_plural(kind, n)}" for kind, n in rows["kinds"].items())
@@ -55,21 +54,12 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
     if rows["in_no_set"]:
         details += f"\n{rows['in_no_set']:,} rows are in no set"
     n = len(rows["features"])
-    out = [
-        (
-            "Rows",
-            f"{rows['n']:,} rows of {rows['file']}, {n} {_plural('feature', n)} ({kinds})",
-            details,
-        )
-    ]
+    text = f"{rows['n']:,} rows of {rows['file']}, {n} {_plural('feature', n)} ({kinds})"
+    out = [("Rows", text, details)]
     for i, block in enumerate(fitting.blocks):
         out.append(("Sets" if i == 0 else "", *_block_words(block)))
-    target = (
-        f"{type(fitting.family).__name__} targets"
-        if fitting.family
-        else f"{fitting.labels.number} classes"
-    )
-    text = f"{fitting.learner!r} of {target}"
+    classes = fitting.labels.names
+    target = f"{len(classes)} classes" if classes else f"{type(fitting.family).__name__} targets"
     details = f"{told['n_train']:,} sets to learn from, {told['n_held_out']:,} held out"
     if told["n_held_out"]:
         details += " to judge by; a last fit learns from all"
@@ -78,10 +68,10 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
             f"\n{fitting.dropped:,} share rows with those held out: only the last fit has them"
         )
     if fitting.shared_rows:
-        details += "\nsets share so many rows that held-out ones do too"
-    if fitting.labels.names and not all(n.isdigit() for n in fitting.labels.names):
-        details = f"classes {some(fitting.labels.names)}\n{details}"
-    return [*out, ("Model", text, details)]
+        details += "\nheld-out sets share rows with others, as most sets do"
+    if classes and not all(name.isdigit() for name in classes):
+        details = f"classes {some(classes)}\n{details}"
+    return [*out, ("Model", f"{told['learner']} of {target}", details)]
 
 
 def _block_facts(block: Block) -> dict[str, Any]:
@@ -116,7 +106,7 @@ def _block_words(block: Block) -> tuple[str, str]:
 
 
 def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, str]]:
-    """What came of it, for people."""
+    """The outcome of the fit, for people."""
     scores = result["log_likelihood"]
     which = "held_out" if "held_out" in scores else "train"
     name = "held-out" if which == "held_out" else "training"
@@ -124,20 +114,17 @@ def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, st
     text = f"log-likelihood {scores[which]:.4g} per {name} set"
     details = f"{scores[which + '_constant']:.4g} without features"
     if gain <= 0:
-        details += ": the features do not help to tell these sets"
+        details += ": the features do not help to predict these labels"
     found = result["identifiability"]
+    saved = f"{result['model']} ({result['seconds']:.1f} s)"
+    new = f"new{fitting.rows.path.suffix}"
     return [
         ("Fit", text, details),
         ("Identified", found["level"], found["words"]),
         *(("Left open", remark, "") for remark in result["open"]),
-        (
-            "Saved", f"{result['model']} ({result['seconds']:.1f} s)",
-            f"next: setwise predict {result['model']} new{fitting.rows.path.suffix} --out "
-            f"predictions.csv",
-        ),
-    ]  # fmt: skip
+        ("Saved", saved, f"next: setwise predict {result['model']} {new} --out predictions.csv"),
+    ]
 
 
 def _plural(word: str, n: int) -> str:
-    many = {"category": "categories"}
-    return word if n == 1 else many.get(word, word + "s")
+    return word if n == 1 else {"category": "categories"}.get(word, word + "s")

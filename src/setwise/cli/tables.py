@@ -1,4 +1,4 @@
-"""Tables: columns as numbers or names, and where in its file each value is."""
+"""Tables: columns as numbers or names, and the place of each value in its file."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from setwise.cli.common import Mistake
 from setwise.cli.files import (
     arrow,
     csv_records,
+    floats,
     format_of,
     is_number,
     is_numeric,
@@ -55,28 +56,23 @@ class Table:
     def numbers(self, name: str) -> NDArray[np.float64]:
         """A column of numbers, NaN where there is no value."""
         pa, column = arrow(), self.column(name)
-        kind = column.type
-        if pa.types.is_dictionary(kind):
-            column, kind = column.cast(kind.value_type), kind.value_type
-        if pa.types.is_boolean(kind):
-            column = column.cast(pa.int8())
-        elif not is_numeric(pa, kind):
-            if not (is_text(pa, kind) or pa.types.is_null(kind)):
-                raise Mistake(f"{self.path}, column {name}: expected numbers, got {kind}")
-            for i, value in enumerate(column.to_pylist()):
+        if is_text(column.type) or pa.types.is_null(column.type):
+            values = column.to_pylist()
+            for i, value in enumerate(values):
                 if value is not None and not is_number(value):
                     raise self.wrong(i, name, f"expected a number, got {value!r}")
-            column = pa.array([v if v is None else float(v) for v in column.to_pylist()])
-        out = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
-        return np.array(out, dtype=np.float64)
+            column = pa.array([v if v is None else float(v) for v in values], pa.float64())
+        elif not (is_numeric(column.type) or pa.types.is_boolean(column.type)):
+            raise Mistake(f"{self.path}, column {name}: expected numbers, got {column.type}")
+        return floats(column)
 
     def keys(self, name: str) -> list[str | None]:
-        """A column of names or numbers of things, as texts: 7, 7.0 and "7" are the same."""
+        """A column of names as texts: 7, 7.0 and "7" are the same name."""
         values = self.column(name).to_pylist()
         return [None if v is None or v != v else key(v) for v in values]
 
     def order(self, name: str) -> dict[str | None, int]:
-        """The number of each row by its name in a column; by 0, 1, 2, … where `name` is empty."""
+        """The number of each row by its name in this column; without a column, names are 0, 1, …"""
         if name not in self._orders:
             keys = self.keys(name) if name else [str(i) for i in range(len(self))]
             out: dict[str | None, int] = {}
@@ -108,7 +104,7 @@ class Table:
 
 
 def read(path: Path, texts: Iterable[str] = (), missing: Sequence[str] = ()) -> Table:
-    """The whole table; `texts` are columns of a CSV file that stay as they are (007 is no 7)."""
+    """The whole table; `texts` are columns of a CSV file to read as text, so that 007 is not 7."""
     data = read_arrow(path, texts, missing)
     if not data.num_rows:
         raise Mistake(f"{path}: there are no rows in it")

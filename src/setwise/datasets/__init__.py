@@ -1,7 +1,7 @@
-"""Data sets: those of the paper, a few whose labels are of sets by nature, and some always there.
+"""Data sets: those of the paper, a few with real labels of sets, and some that need no download.
 
 `load` looks in the folder named by the environment variable SETWISE_DATA, then in the cache of the
-user (~/.cache/setwise), and downloads what neither has. Every file is checked.
+user (~/.cache/setwise), and downloads what is in neither. Every file is checked.
 
 >>> from setwise import datasets
 >>> data = datasets.load("diabetes")
@@ -23,18 +23,9 @@ from setwise.datasets.tables import read_table
 from setwise.datasets.text import text_features
 
 __all__ = [
-    "Catalogue",
-    "ChecksumError",
-    "Dataset",
-    "DatasetError",
-    "DownloadError",
-    "Info",
-    "available",
-    "info",
-    "load",
-    "names",
-    "text_features",
-]
+    "Catalogue", "ChecksumError", "Dataset", "DatasetError", "DownloadError", "Info", "available",
+    "info", "load", "names", "text_features",
+]  # fmt: skip
 
 
 def load(name: str, *, frame: bool = False, download: bool = True) -> Dataset:
@@ -47,7 +38,7 @@ def load(name: str, *, frame: bool = False, download: bool = True) -> Dataset:
 
     Raises:
         ValueError: no set has this name; the message has the nearest ones.
-        ChecksumError: a file was altered or is not whole.
+        ChecksumError: a file was altered or is incomplete.
         DownloadError: no folder has the set and it could not be downloaded; the message says what
             was tried.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import as_file, files
+from itertools import compress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,25 +33,26 @@ class Dataset:
     | text | (rows,) sentences | (rows,) class numbers | `classes`; see `text_features` |
     | aggregate | (rows, features) float | None, or counts to score by | `sets`, `y`, `aggregate` |
 
-    `classes` are the labels of the classes, `aggregate` the name of what was observed of the sets,
-    `origin` is the folder or service the data came from, `info` what the registry says of the set,
-    and `frame`, where asked for, the raw table as a pandas DataFrame.
+    `classes` are the labels of the classes, `origin` is the folder or service the data came from,
+    `info` what the registry says of the data set, and `frame` the raw table as a pandas DataFrame,
+    with `load(name, frame=True)`.
     """
 
-    name: str
-    task: str
-    X: NDArray[Any]
-    z: NDArray[Any] | None
-    feature_names: tuple[str, ...]
     info: Info
+    X: NDArray[Any]
+    z: NDArray[Any] | None = None
+    feature_names: tuple[str, ...] = ()
     classes: tuple[str, ...] = ()
     X_test: NDArray[Any] | None = None
     z_test: NDArray[Any] | None = None
     sets: Sets | None = None
     y: NDArray[Any] | None = None
-    aggregate: str = ""
     origin: str = ""
     frame: Any = None
+
+    name = property(attrgetter("info.name"))
+    task = property(attrgetter("info.task"))
+    aggregate = property(attrgetter("info.aggregate"))
 
     @property
     def partial(self) -> bool:
@@ -73,18 +76,9 @@ class Dataset:
 
 def build(info: Info, table: Columns, *, origin: str = "", frame: bool = False) -> Dataset:
     """The data set in a table of columns whose last one is the target."""
-    extra: dict[str, Any] = {"origin": origin, "frame": _frame(table) if frame else None}
-    if info.task == "aggregate":
-        make = {"AnyPositive": _bags, "Counts": _voters, "Rank": _matches}[info.aggregate]
-        return make(info, table, extra)
-    target = table["target"]
-    z, classes = _classes(target) if info.classes else (target * info.target_scale, ())
-    if info.task == "text":
-        sentences = table["text"].astype(object)
-        return Dataset(info.name, info.task, sentences, z, (), info, classes, **extra)
-    features = {name: values for name, values in table.items() if name != "target"}
-    X, names = encode(features, info.categorical)
-    return Dataset(info.name, info.task, X, z, tuple(names), info, classes, **extra)
+    makers: dict[str, Any] = {"AnyPositive": _bags, "Counts": _voters, "Rank": _matches}
+    parts = makers.get(info.aggregate, _labelled)(info, table)
+    return Dataset(info, origin=origin, frame=_frame(table) if frame else None, **parts)
 
 
 def build_images(info: Info, paths: Sequence[Path], *, origin: str = "") -> Dataset:
@@ -92,13 +86,13 @@ def build_images(info: Info, paths: Sequence[Path], *, origin: str = "") -> Data
     X_test, z_test, X, z = (read_idx(path) for path in paths)
     classes = tuple(map(str, range(int(z.max()) + 1)))
     return Dataset(
-        info.name, info.task, X, z.astype(np.int64), (), info, classes,
-        X_test=X_test, z_test=z_test.astype(np.int64), origin=origin,
+        info, X, z.astype(np.int64), classes=classes, X_test=X_test,
+        z_test=z_test.astype(np.int64), origin=origin,
     )  # fmt: skip
 
 
 def embedded(info: Info, *, frame: bool = False) -> Dataset:
-    """The data set that scikit-learn holds itself, or that is among the files of this package."""
+    """A data set of scikit-learn, or from the files of this package."""
     if info.embedded.endswith(".csv.gz"):
         with as_file(files(__package__) / "files" / info.embedded) as path:
             return build(info, read_table(path), origin="setwise", frame=frame)
@@ -114,7 +108,7 @@ def embedded(info: Info, *, frame: bool = False) -> Dataset:
 
 
 def check(data: Dataset) -> None:
-    """Raise unless what was downloaded is what the registry describes."""
+    """Raises unless the download agrees with the registry."""
     info, rows = data.info, len(data.X)
     expected = {info.rows, info.full_rows or info.rows, info.download.get("rows", info.rows)}
     wrong = []
@@ -143,11 +137,6 @@ def check(data: Dataset) -> None:
         )
 
 
-def _classes(target: NDArray[Any]) -> tuple[NDArray[Any], tuple[str, ...]]:
-    levels, codes = np.unique(target, return_inverse=True)
-    return codes.astype(np.int64), tuple(labels_of(levels))
-
-
 def _frame(table: Columns) -> Any:
     try:
         import pandas
@@ -156,43 +145,53 @@ def _frame(table: Columns) -> Any:
     return pandas.DataFrame(table)
 
 
-def _bags(info: Info, table: Columns, extra: dict[str, Any]) -> Dataset:
+def _labelled(info: Info, table: Columns) -> dict[str, Any]:
+    """One line per row, with its target."""
+    features = {name: values for name, values in table.items() if name != "target"}
+    if info.classes:
+        levels, codes = np.unique(table["target"], return_inverse=True)
+        found = {"z": codes.astype(np.int64), "classes": tuple(labels_of(levels))}
+    else:
+        found = {"z": table["target"] * info.target_scale}
+    if info.task == "text":
+        return found | {"X": table["text"].astype(object)}
+    return found | _encoded(features, info.categorical)
+
+
+def _encoded(features: Columns, categorical: Sequence[str] = ()) -> dict[str, Any]:
+    X, names = encode(features, categorical)
+    return {"X": X, "feature_names": tuple(names)}
+
+
+def _bags(info: Info, table: Columns) -> dict[str, Any]:
     """Instances in bags; a bag is positive if one of its instances is."""
     features = {n: v for n, v in table.items() if n not in ("bag", "target")}
-    X, names = encode(features)
     sets = Sets.from_groups(labels_of(table["bag"]))
     y = table["target"][sets.indices[sets.offsets[:-1]]].astype(np.int64)
-    return Dataset(
-        info.name, info.task, X, None, tuple(names), info, ("0", "1"),
-        sets=sets, y=y, aggregate=info.aggregate, **extra,
-    )  # fmt: skip
+    return _encoded(features) | {"classes": ("0", "1"), "sets": sets, "y": y}
 
 
-def _voters(info: Info, table: Columns, extra: dict[str, Any]) -> Dataset:
+def _voters(info: Info, table: Columns) -> dict[str, Any]:
     """Voters of one race in one precinct share a row; a precinct lists it once per voter.
 
-    `y` counts the voters of each party in the precinct, `z` those of each row, which only serve
-    to score.
+    `y` counts the voters of each party in the precinct; `z` counts those of each row, for scores.
     """
     races, parties = ("white", "black", "natam"), ("dem", "rep", "non")
     counts = np.stack([table[r] for r in races], 1).astype(np.int64)
     precinct, race = np.nonzero(counts)
-    X, names = encode({"race": np.array(races, object)[race], "county": table["county"][precinct]})
     voters = np.repeat(np.arange(len(race)), counts[precinct, race])
     sets = Sets(np.split(voters, np.cumsum(counts.sum(1))[:-1]), names=table["precinct"])
     cross = [[table[short + p] for p in parties] for short in ("wh", "bl", "natam")]
     z = np.array(cross).transpose(2, 0, 1)[precinct, race].astype(np.int64)
     y = np.stack([table[p] for p in parties], 1).astype(np.int64)
-    return Dataset(
-        info.name, info.task, X, z, tuple(names), info, parties,
-        sets=sets, y=y, aggregate=info.aggregate, **extra,
-    )  # fmt: skip
+    features = {"race": np.array(races, object)[race], "county": table["county"][precinct]}
+    return _encoded(features) | {"z": z, "classes": parties, "sets": sets, "y": y}
 
 
-def _matches(info: Info, table: Columns, extra: dict[str, Any]) -> Dataset:
+def _matches(info: Info, table: Columns) -> dict[str, Any]:
     """Two rows per match, the winner's before the loser's, with the players as they were that day.
 
-    What is not known of a player is NaN.
+    Unknown facts of a player are NaN.
     """
     count = len(table["surface"])
     features: Columns = {}
@@ -201,10 +200,10 @@ def _matches(info: Info, table: Columns, extra: dict[str, Any]) -> Dataset:
         features[name] = np.where(sides == "", "U", sides) if name == "hand" else sides
     features["surface"] = np.repeat(table["surface"], 2)
     X, names = encode(features)
-    known = [not name.endswith("=") for name in names]  # a blank surface: none of them
-    return Dataset(
-        info.name, info.task, X[:, known], None,
-        tuple(n for n, k in zip(names, known, strict=True) if k), info,
-        sets=Sets(np.arange(2 * count).reshape(count, 2)), y=np.ones(count),
-        aggregate=info.aggregate, **extra,
-    )  # fmt: skip
+    known = [not name.endswith("=") for name in names]  # no column for a blank surface
+    return {
+        "X": X[:, known],
+        "feature_names": tuple(compress(names, known)),
+        "sets": Sets(np.arange(2 * count).reshape(count, 2)),
+        "y": np.ones(count),
+    }

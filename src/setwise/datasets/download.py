@@ -1,4 +1,4 @@
-"""Fetching what no folder has: plain files, tables to be converted, OpenML."""
+"""Downloads: plain files, tables to convert, OpenML."""
 
 from __future__ import annotations
 
@@ -6,18 +6,17 @@ import csv
 import gzip
 import io
 import itertools
-import os
 import tempfile
 import urllib.request
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
 from http.client import HTTPException
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 from urllib.error import HTTPError
 
 import numpy as np
@@ -25,6 +24,7 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
 
+from setwise._files import beside
 from setwise.datasets.build import build, check
 from setwise.datasets.folders import ChecksumError, DatasetError, cache_folder, data_folder, verify
 from setwise.datasets.registry import Info
@@ -37,11 +37,11 @@ FAILURES = (OSError, HTTPException, EOFError, zlib.error, zipfile.BadZipFile, Va
 
 
 class DownloadError(DatasetError):
-    """A data set is in no folder and could not be downloaded."""
+    """A data set is not in any folder and could not be downloaded."""
 
 
 def fetch(info: Info) -> None:
-    """Put the files of a set into the cache: each appears whole and checked, or not at all."""
+    """Puts the files of a set into the cache: each appears whole and checked, or not at all."""
     tried: list[str] = []
     try:
         if not info.download:
@@ -59,7 +59,8 @@ def fetch(info: Info) -> None:
         check(build(info, table, origin=origin))
     except FAILURES as error:
         raise not_had(info, tried or [str(error)]) from error
-    _replace(cache_folder() / info.files[0].path, lambda stream: write_table(stream, table))
+    with _cached(cache_folder() / info.files[0].path) as part, part.open("wb") as stream:
+        write_table(stream, table)
 
 
 def not_had(info: Info, tried: list[str]) -> DownloadError:
@@ -70,7 +71,7 @@ def not_had(info: Info, tried: list[str]) -> DownloadError:
         local = f"SETWISE_DATA={folder} is not a folder"
     lines = [local, f"not in the cache {cache_folder()}", *tried]
     return DownloadError(
-        f"the data set {info.name!r} could not be had:\n"
+        f"the data set {info.name!r} could not be loaded:\n"
         + "".join(f"  - {line}\n" for line in lines)
         + "Set the environment variable SETWISE_DATA to a folder that holds "
         + " and ".join(file.path for file in info.files)
@@ -82,7 +83,7 @@ def not_had(info: Info, tried: list[str]) -> DownloadError:
 
 
 def _first(urls: list[str], fetch: Callable[[str], Any], tried: list[str]) -> Any:
-    """What the first place that works gives; what went wrong elsewhere is added to `tried`."""
+    """The result of the first place that works; errors of the others are added to `tried`."""
     for url in urls:
         try:
             return fetch(url)
@@ -94,13 +95,18 @@ def _first(urls: list[str], fetch: Callable[[str], Any], tried: list[str]) -> An
     raise last
 
 
+def _opened(url: str) -> Any:
+    """The answer of a server, which reads like a file."""
+    request = urllib.request.Request(url, headers={"User-Agent": "setwise"})
+    return urllib.request.urlopen(request, timeout=TIMEOUT)
+
+
 def _chunks(url: str) -> Generator[bytes]:
     """The bytes at an address, with a progress bar; raises if the connection ends early."""
-    request = urllib.request.Request(url, headers={"User-Agent": "setwise"})
     console = Console(stderr=True)
     shown = ("[progress.description]{task.description}", BarColumn(), DownloadColumn())
     with (
-        urllib.request.urlopen(request, timeout=TIMEOUT) as answer,
+        _opened(url) as answer,
         Progress(*shown, TimeRemainingColumn(), console=console, disable=not console.is_terminal)
         as progress,
     ):  # fmt: skip
@@ -116,31 +122,27 @@ def _chunks(url: str) -> Generator[bytes]:
             raise DatasetError(f"the connection ended after {came} of {total} bytes")
 
 
-def _replace(target: Path, write: Callable[[IO[bytes]], None], sha256: str = "") -> None:
-    """Write a file beside the target, check it, and only then give it the target's name."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=target.name, suffix=".part")
-    part = Path(name)
-    try:
-        with os.fdopen(handle, "wb") as stream:
-            write(stream)
-            stream.flush()
-            os.fsync(stream.fileno())
-        verify(part, sha256)
-        try:
-            os.replace(part, target)
-        except PermissionError:  # Windows: another process has just put it there and reads it
-            if not target.is_file():
-                raise
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def _save(url: str, target: Path, sha256: str) -> None:
+    """Puts what is at an address into a file, if it is the file expected."""
+    with _cached(target) as part:
+        with part.open("wb") as stream:
+            stream.writelines(_chunks(url))
+        try:
+            verify(part, sha256)
+        except ChecksumError as error:
+            raise ChecksumError(f"what came is not the expected file (SHA-256 {sha256})") from error
+
+
+@contextmanager
+def _cached(target: Path) -> Iterator[Path]:
+    """A name to write a file of the cache under."""
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _replace(target, lambda stream: stream.writelines(_chunks(url)), sha256)
-    except ChecksumError as error:
-        raise ChecksumError(f"what came is not the expected file (SHA-256 {sha256})") from error
+        with beside(target) as part:
+            yield part
+    except PermissionError:  # Windows: another process has just put it there and reads it
+        if not target.is_file():
+            raise
 
 
 # ---- tables
@@ -150,14 +152,14 @@ def _url(info: Info, tried: list[str]) -> Columns:
     """The table at an address: CSV, or lines of a label and a sentence, packed or not."""
     how = info.download
     if "head" in how:
-        texts = [_first([how["url"]], lambda url: _head(url, how["head"]), tried)]
+        texts = [_first([how["url"]], partial(_head, lines=how["head"]), tried)]
     else:
         raw = _first([how["url"]], lambda url: b"".join(_chunks(url)), tried)
+        packed = [raw]
         if "members" in how:
             with zipfile.ZipFile(io.BytesIO(raw)) as archive:
-                texts = [_decode(archive.read(member)) for member in how["members"]]
-        else:
-            texts = [_decode(raw)]
+                packed = [archive.read(member) for member in how["members"]]
+        texts = [_decode(part) for part in packed]
     if "lines" in how:
         return _lines(texts, label_first=how["lines"] == "label text")
     rows = csv.reader(texts[0].splitlines(), delimiter=how.get("delimiter", ","),
@@ -169,15 +171,8 @@ def _url(info: Info, tried: list[str]) -> Columns:
 
 def _head(url: str, lines: int) -> str:
     """The first lines of a compressed file, read no further than needed."""
-    unpack, text, ends = zlib.decompressobj(31), bytearray(), 0
-    with closing(_chunks(url)) as chunks:
-        for chunk in chunks:
-            plain = unpack.decompress(chunk)
-            text += plain
-            ends += plain.count(b"\n")
-            if ends >= lines:
-                break
-    return "\n".join(itertools.islice(text.decode().splitlines(), lines))
+    with _opened(url) as answer, gzip.open(answer, "rt", encoding="utf-8") as text:
+        return "".join(itertools.islice(text, lines))
 
 
 def _decode(raw: bytes) -> str:
@@ -201,8 +196,8 @@ def _lines(texts: list[str], *, label_first: bool) -> Columns:
 def _openml(info: Info) -> Columns:
     """A table of OpenML by its number; scikit-learn checks the MD5 that OpenML gives.
 
-    The target is asked for as one more feature, because a sparse table leaves out the first class
-    and scikit-learn reads what is left out of a target as anything.
+    The target is fetched as one more feature, because a sparse table leaves out the first class,
+    which scikit-learn reads as arbitrary values in a target.
     """
     from sklearn.datasets import fetch_openml
 
@@ -235,7 +230,7 @@ def _openml(info: Info) -> Columns:
 
 
 def _words(codes: NDArray[np.float64], labels: list[str]) -> NDArray[Any]:
-    """The labels that codes stand for; blank for NaN."""
+    """The labels of these codes; blank for NaN."""
     return column("" if np.isnan(code) else labels[int(code)] for code in codes)
 
 

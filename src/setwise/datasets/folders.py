@@ -1,4 +1,4 @@
-"""Where files lie: the folder named by SETWISE_DATA, then the cache of the user."""
+"""Where files are: the folder named by SETWISE_DATA, then the cache of the user."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ __all__ = ["ChecksumError", "DatasetError", "cache_folder", "data_folder", "find
 
 
 class DatasetError(OSError):
-    """A data set could not be had."""
+    """A data set could not be loaded."""
 
 
 class ChecksumError(DatasetError):
-    """A file is not the one that was expected."""
+    """A file is not the expected one."""
 
 
 def data_folder() -> Path | None:
@@ -59,14 +59,14 @@ def find(info: Info) -> list[Path] | None:
 
 
 def verify(path: Path, sha256: str) -> None:
-    """Raise unless the file has this SHA-256 ("": anything goes)."""
+    """Raises unless the file has this SHA-256; "" stands for any."""
     if not sha256:
         return
     with path.open("rb") as stream:
         came = hashlib.file_digest(stream, "sha256").hexdigest()
     if came != sha256:
         raise ChecksumError(
-            f"{path} has been altered or is not whole: expected SHA-256 {sha256}, got {came}; "
+            f"{path} has been altered or is incomplete: expected SHA-256 {sha256}, got {came}; "
             f"replace it by the original file, or remove it so that the next place is tried"
         )
 

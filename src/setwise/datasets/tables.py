@@ -36,7 +36,7 @@ def read_table(path: Path) -> Columns:
             return columns(header, rows)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise ChecksumError(
-            f"{path} has been altered or is not whole ({error}): remove it and load again"
+            f"{path} has been altered or is incomplete ({error}): remove it and load again"
         ) from error
 
 
@@ -56,7 +56,7 @@ def column(values: Iterable[str]) -> NDArray[Any]:
 
 
 def write_table(stream: IO[bytes], table: Columns) -> None:
-    """Write columns as compressed CSV; numbers are written so that they read back the same."""
+    """Writes columns as compressed CSV; numbers read back exactly."""
     with (
         gzip.GzipFile(fileobj=stream, mode="wb", mtime=0) as packed,
         io.TextIOWrapper(packed, encoding="utf-8", newline="") as text,
@@ -88,7 +88,7 @@ def encode(
 
 
 def labels_of(values: NDArray[Any]) -> list[str]:
-    """Values as words: 1.0 is "1"."""
+    """Values as texts: 1.0 is "1"."""
     numbers = values.dtype.kind in "fiu"
     return [f"{v:g}" if numbers else str(v) for v in values.tolist()]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 from abc import ABC, ABCMeta, abstractmethod
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
@@ -14,26 +15,7 @@ from torch import Tensor
 from torch.distributions import Categorical as TorchCategorical
 from torch.distributions import Distribution
 
-from setwise.distributions.derived import information_from_draws, quantile_by_bisection
-
-__all__ = [
-    "Continuous",
-    "Count",
-    "Discrete",
-    "Family",
-    "double",
-    "families",
-    "family_of",
-    "has_mean",
-    "interval",
-    "kinds_of",
-    "log_cdf",
-    "log_density",
-    "log_survival",
-    "map_parameters",
-    "parameters",
-    "point_estimate",
-]
+DRAWS = 4096  # of targets, over all rows together, for `Family.information`
 
 
 class Continuous(metaclass=ABCMeta):
@@ -60,16 +42,21 @@ class Family(ABC):
     parameters and in x.
 
     A concrete family sets `distribution` (the torch class) and `kind` (`Continuous`, `Count` or
-    `Discrete`), and is known from then on to every rule and every test. It must give `outputs`,
-    `__call__`, `log_cdf`, `log_survival`, `log_density` and `centre_width`. What else it gives
-    opens more: `cgf` and `cgf_domain` sums, `natural` or `tilted` posteriors; `start` makes for a
-    good start. Quantiles, point estimates and information follow from these.
+    `Discrete`), which registers it with every rule and every test. It must give `outputs`,
+    `__call__`, `log_cdf`, `log_survival`, `log_density` and `centre_width`. Sums also need `cgf`
+    and `cgf_domain`, posteriors need `natural` or `tilted`, and `start` gives learners good
+    starting values. Quantiles, point estimates and information follow from these.
     """
 
     distribution: ClassVar[type[Distribution]]
     kind: ClassVar[type]
     positive: ClassVar[bool] = False  # support is (0, ∞): integrals run over log z
+    kinked: ClassVar[bool] = False  # the density has a kink at the location
     log_mean: ClassVar[bool] = False  # a lone raw output is log E[Z], up to a shared number
+    located: ClassVar[bool] = False  # the family of Z contains Z + c, by another `loc`
+    symmetric: ClassVar[bool] = False  # the family of Z contains −Z, by `loc` of opposite sign
+    unit: ClassVar[str] = ""  # the raw number that changes with the unit in which Z is measured
+    shape_varies: ClassVar[bool] = False  # with the parameters, beyond location and scale
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -106,11 +93,10 @@ class Family(ABC):
         return raw, shared + change
 
     def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
-        """Where to begin for targets of this mean and standard deviation, both rough.
+        """Where to begin for targets of about this mean and standard deviation.
 
-        For each raw and shared number, by name, its value and the unit it is varied in; what is
-        not named begins at 0 and is varied in units of 1. Means of what cannot be negative are
-        positive.
+        For each raw and shared number, by name: its value, and the size of a typical step. What is
+        not named starts at 0 with steps of about 1. The mean is positive where targets are.
         """
         return {}
 
@@ -119,8 +105,18 @@ class Family(ABC):
         return torch.ones_like(raw)
 
     def information(self, raw: Tensor, shared: Tensor, seed: int = 0) -> Tensor:
-        """E[(∂ log p(z)/∂raw)²], (rows, outputs): what a row's own target would tell."""
-        return information_from_draws(self, raw, shared, seed)
+        """E[(∂ log p(z)/∂raw)²], (rows, outputs): the Fisher information in a row's own target.
+
+        By default over a few thousand draws of z.
+        """
+        copies = max(1, DRAWS // len(raw))
+        leaf = raw.detach().repeat(copies, 1).requires_grad_()
+        d = self(leaf, shared)
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(seed)
+            z = d.sample()
+        (slope,) = torch.autograd.grad(self.log_density(d, z).sum(), leaf)
+        return slope.square().reshape(copies, *raw.shape).mean(0)
 
     # ---- mathematics of the torch distribution
 
@@ -142,17 +138,18 @@ class Family(ABC):
     @staticmethod
     @abstractmethod
     def centre_width(d: Any) -> tuple[Tensor, Tensor]:
-        """Where the bulk lies and how wide it is, on the line where integrals run (no gradient)."""
+        """Centre and width of the bulk of Z, or of log Z where Z is `positive` (no gradient)."""
 
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """Cumulant generating function log E exp(s Z) for complex s inside `cgf_domain`."""
         raise NotImplementedError
 
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """The open interval of real s where the cumulant generating function is finite."""
-        raise NotImplementedError
+    @classmethod
+    def cgf_domain(cls, d: Any) -> tuple[Tensor, Tensor]:
+        """The open interval of real s where `cgf` is finite: the whole line unless overridden."""
+        end = torch.full_like(cls.centre_width(d)[0], math.inf)
+        return -end, end
 
     @classmethod
     def quantile(cls, d: Any, p: float) -> Tensor:
@@ -164,33 +161,65 @@ class Family(ABC):
         return found.round() if issubclass(cls.kind, Discrete) else found
 
     @classmethod
+    def mean(cls, d: Any) -> Tensor:
+        """E[Z], NaN where there is none."""
+        out: Tensor = d.mean
+        return out
+
+    @classmethod
     def has_mean(cls, d: Any) -> bool:
         """Whether E[Z] exists for every row."""
-        return not bool(d.mean.isnan().any())
+        return not bool(cls.mean(d).isnan().any())
 
     @classmethod
     def point_estimate(cls, d: Any) -> Tensor:
         """The mean; the median where there is no mean (no gradient)."""
-        mean: Tensor = d.mean
+        mean = cls.mean(d)
         return mean if cls.has_mean(d) else torch.where(mean.isnan(), cls.quantile(d, 0.5), mean)
 
     @staticmethod
     def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]] | None:
-        """For posteriors: natural parameters, (rows, statistics), and the family's member by them.
+        """For posteriors: natural parameters, (rows, statistics), and the distribution they give.
 
         The first one belongs to the statistic z; a second one, if any, to (z − E[Z])², so that
-        variances need no second derivative. None where z is no sufficient statistic.
+        variances need no second derivative. None where z is not a sufficient statistic.
         """
         return None
 
     @classmethod
     def tilted(cls, d: Any) -> Iterator[tuple[dict[str, Tensor], Tensor]] | None:
-        """For posteriors without `natural`: members p_j, by their parameters, with weights c_j.
+        """For posteriors without `natural`: members p_j of the family with weights c_j.
 
-        They must be such that z p(z) = E[Z] p(z) + Σ c_j (p_j(z) − p(z)). A log-normal needs one:
-        z p(z) is E[Z] times the density with loc + scale².
+        They satisfy z p(z) = E[Z] p(z) + Σ c_j (p_j(z) − p(z)); each is given by its parameters.
+        For a log-normal one is enough: z p(z) is E[Z] times the density with loc + scale².
         """
         return None
+
+
+def quantile_by_bisection(family: type[Family], d: Any, p: float) -> Tensor:
+    """The smallest x with P(Z ≤ x) ≥ p, to rounding error, from the smaller of the two tails."""
+
+    def too_low(u: Tensor) -> Tensor:
+        x = u.exp() if family.positive else u
+        if p > 0.5:
+            return family.log_survival(d, x) > math.log1p(-p)
+        return family.log_cdf(d, x) < math.log(p)
+
+    centre, width = family.centre_width(d)
+    low, high = centre - width, centre + width
+    for _ in range(64):  # the ends move out, twice as far each time
+        left, right = ~too_low(low), too_low(high)
+        if not (left | right).any():
+            break
+        reach = high - low
+        low, high = torch.where(left, low - reach, low), torch.where(right, high + reach, high)
+    for _ in range(128):
+        middle = (low + high) / 2
+        if ((middle <= low) | (middle >= high)).all():
+            break
+        below = too_low(middle)
+        low, high = torch.where(below, middle, low), torch.where(below, high, middle)
+    return high.exp() if family.positive else high
 
 
 def families() -> dict[str, type[Family]]:
@@ -286,6 +315,11 @@ def map_parameters(d: Distribution, fn: Callable[[Tensor], Tensor]) -> Distribut
         out._num_events = out.logits.shape[-1]
         Distribution.__init__(out, out.logits.shape[:-1], validate_args=False)
         return out
+    return with_parameters(d, values)
+
+
+def with_parameters(d: Distribution, values: dict[str, Tensor]) -> Distribution:
+    """A distribution of the same kind with these parameters, unchecked."""
     make: Any = type(d)
     made: Distribution = make(**values, validate_args=False)
     return made

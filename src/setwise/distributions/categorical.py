@@ -82,12 +82,7 @@ class Categorical(Family):
         return mean, (probs * (classes - mean.unsqueeze(-1)) ** 2).sum(-1).sqrt()
 
     @classmethod
-    def has_mean(cls, d: Any) -> bool:
-        """Classes 0, 1, … have a mean number."""
-        return True
-
-    @classmethod
-    def point_estimate(cls, d: Any) -> Tensor:
+    def mean(cls, d: Any) -> Tensor:
         """The mean number of the class."""
         return cls.centre_width(d)[0]
 
@@ -106,12 +101,6 @@ class Categorical(Family):
         top = terms.detach().real.amax(-1, keepdim=True)
         out: Tensor = (terms - top).exp().sum(-1).log() + top.squeeze(-1)
         return out
-
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """The whole line."""
-        end = torch.full_like(d.logits[..., 0], math.inf)
-        return -end, end
 
 
 def _log_share(d: Any, x: Tensor, *, upper: bool) -> Tensor:

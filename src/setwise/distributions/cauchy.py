@@ -8,12 +8,10 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
-from setwise.distributions.special import log1p_square
+from setwise.distributions.special import log1p_square, polynomial
 from setwise.numerics import log1mexp
 
 __all__ = ["Cauchy"]
@@ -29,11 +27,7 @@ class Cauchy(LocationScale):
 
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.Cauchy
-    kind: ClassVar = Continuous
-
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale."""
-        return torch.distributions.Cauchy(loc, scale, validate_args=False)
+    symmetric: ClassVar[bool] = True
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
@@ -41,11 +35,6 @@ class Cauchy(LocationScale):
         left = z < 0
         tail = _log_tail(torch.where(left, -z, z))
         return torch.where(left, tail, log1mexp(tail))
-
-    @staticmethod
-    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
-        """log(½ − atan(z)/π)."""
-        return Cauchy.standard_log_cdf(d, -z)
 
     @staticmethod
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
@@ -58,9 +47,8 @@ def _log_tail(z: Tensor) -> Tensor:
     far = z > 10
     near = torch.where(far, 1.0, z)
     w = torch.where(far, z, 10.0).reciprocal()
-    series = torch.zeros_like(w)
-    for n in range(9, 0, -1):  # atan(w)/w = 1 − w²/3 + w⁴/5 − …
-        series = w * w * (1 / (2 * n + 1) - series)
+    q = w * w
+    series = q * polynomial(-q, [1 / (2 * n + 1) for n in range(1, 10)])  # 1 − atan(w)/w
     out_far = w.log() + torch.log1p(-series)
     out = torch.where(far, out_far, torch.atan2(torch.ones_like(near), near).log())
     return out - math.log(math.pi)

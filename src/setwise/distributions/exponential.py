@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,15 +10,15 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous, Family
 from setwise.distributions.links import check_raw, exp_link
-from setwise.distributions.special import log1mexpexp, with_ends
+from setwise.distributions.parametric import RateFamily
+from setwise.distributions.special import log1mexpexp
 
 __all__ = ["Exponential"]
 
 
 @dataclass(frozen=True)
-class Exponential(Family):
+class Exponential(RateFamily):
     """Exponential targets, z ≥ 0: density rate · exp(−rate · z); the raw output is the log mean.
 
     >>> Exponential()(torch.tensor([[0.0]])).mean
@@ -27,14 +26,8 @@ class Exponential(Family):
     """
 
     distribution: ClassVar = torch.distributions.Exponential
-    kind: ClassVar = Continuous
-    positive: ClassVar[bool] = True
-    log_mean: ClassVar[bool] = True
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """("log_mean",)."""
-        return ("log_mean",)
+    links: ClassVar = {"rate": "log_mean"}  # rate = exp(−log_mean), see `__call__`
+    unit: ClassVar[str] = "log_mean"
 
     def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
         """The distribution of each row: `raw` is (rows, 1)."""
@@ -46,18 +39,10 @@ class Exponential(Family):
         return {"log_mean": (math.log(mean), 1.0)}
 
     @staticmethod
-    def log_cdf(d: Any, x: Tensor) -> Tensor:
-        """log(1 − exp(−rate · x))."""
-        inside = (x > 0) & x.isfinite()
-        out = log1mexpexp(torch.where(inside, x.to(d.rate), 1.0).log() + d.rate.log())
-        return with_ends(inside, out, x, -math.inf, 0.0)
-
-    @staticmethod
-    def log_survival(d: Any, x: Tensor) -> Tensor:
-        """−rate · x."""
-        inside = (x > 0) & x.isfinite()
-        out = -d.rate * torch.where(inside, x.to(d.rate), 0.0)
-        return with_ends(inside, out, x, 0.0, -math.inf)
+    def log_tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+        """−rate · x or log(1 − exp(−rate · x))."""
+        x = x.to(d.rate)
+        return -d.rate * x if upper else log1mexpexp(x.log() + d.rate.log())
 
     @staticmethod
     def log_density(d: Any, x: Tensor) -> Tensor:
@@ -73,18 +58,6 @@ class Exponential(Family):
         return centre, torch.ones_like(centre)
 
     @staticmethod
-    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
-        """−rate."""
-        return -d.rate.unsqueeze(1), lambda eta: torch.distributions.Exponential(
-            -eta[:, 0], validate_args=False
-        )
-
-    @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """−log(1 − s/rate)."""
         return -torch.log1p(-s / d.rate)
-
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """(−∞, rate)."""
-        return torch.full_like(d.rate, -math.inf), d.rate

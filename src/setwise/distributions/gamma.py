@@ -3,32 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
 import torch
 from scipy import special
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous, Family
-from setwise.distributions.links import (
-    Choice,
-    ask,
-    check_choice,
-    check_raw,
-    exp_link,
-    positive_parameter,
-)
-from setwise.distributions.special import with_ends
+from setwise.distributions.links import Choice
+from setwise.distributions.parametric import RateFamily
 from setwise.distributions.tails import gamma_log_density, log_gamma_tail
 
 __all__ = ["Gamma"]
 
 
 @dataclass(frozen=True)
-class Gamma(Family):
+class Gamma(RateFamily):
     """Gamma targets, z > 0: density rateᵃ zᵃ⁻¹ exp(−rate·z) / Γ(a), concentration a = exp(raw).
 
     `rate` is "shared" (one for all rows, so that sums are gamma again), "predicted" or a number.
@@ -39,34 +29,9 @@ class Gamma(Family):
 
     rate: Choice = "shared"
     distribution: ClassVar = torch.distributions.Gamma
-    kind: ClassVar = Continuous
-    positive: ClassVar[bool] = True
-    log_mean: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_choice("Gamma", "rate", self.rate, positive=True)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """("log_concentration",), and "log_rate" where the rate is predicted."""
-        return ("log_concentration", *ask(self.rate, "predicted", "log_rate"))
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """("log_rate",) where the rate is shared."""
-        return ask(self.rate, "shared", "log_rate")
-
-    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
-        """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
-        named = check_raw(self, raw, shared)
-        rate = positive_parameter(self.rate, named, "log_rate")
-        concentration = exp_link(named["log_concentration"])
-        return torch.distributions.Gamma(concentration, rate, validate_args=False)
-
-    @property
-    def n_spread(self) -> int:
-        """One number, unless the rate is fixed."""
-        return 0 if isinstance(self.rate, float | int) else 1
+    links: ClassVar = {"concentration": "log_concentration", "rate": "log_rate"}
+    unit: ClassVar[str] = "log_rate"
+    shape_varies: ClassVar[bool] = True
 
     def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         """Concentration and rate in the same proportion, which is the mean."""
@@ -81,23 +46,15 @@ class Gamma(Family):
         }
 
     @staticmethod
-    def log_cdf(d: Any, x: Tensor) -> Tensor:
-        """log P(Z ≤ x), the regularised incomplete gamma function."""
-        inside, u, t = _standard(d, x)
-        out = log_gamma_tail(d.concentration, u, t, upper=False).to(d.rate.dtype)
-        return with_ends(inside, out, x, -math.inf, 0.0)
-
-    @staticmethod
-    def log_survival(d: Any, x: Tensor) -> Tensor:
-        """log P(Z > x)."""
-        inside, u, t = _standard(d, x)
-        out = log_gamma_tail(d.concentration, u, t, upper=True).to(d.rate.dtype)
-        return with_ends(inside, out, x, 0.0, -math.inf)
+    def log_tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+        """The regularised incomplete gamma function, or its complement."""
+        return log_gamma_tail(d.concentration, *_standard(d, x), upper=upper).to(d.rate.dtype)
 
     @staticmethod
     def log_density(d: Any, x: Tensor) -> Tensor:
         """a log rate + (a − 1) log x − rate·x − log Γ(a)."""
-        inside, u, t = _standard(d, x)
+        inside = (x > 0) & x.isfinite()
+        u, t = _standard(d, torch.where(inside, x.double(), 1.0))
         out = gamma_log_density(d.concentration.double(), u, t) - u + d.rate.double().log()
         return torch.where(inside, out.to(d.rate.dtype), -math.inf)
 
@@ -114,26 +71,13 @@ class Gamma(Family):
         return out
 
     @staticmethod
-    def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
-        """−rate."""
-        return -d.rate.unsqueeze(1), lambda eta: torch.distributions.Gamma(
-            d.concentration, -eta[:, 0], validate_args=False
-        )
-
-    @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """−a log(1 − s/rate)."""
         out: Tensor = -d.concentration * torch.log1p(-s / d.rate)
         return out
 
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """(−∞, rate)."""
-        return torch.full_like(d.rate, -math.inf), d.rate
 
-
-def _standard(d: Any, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Whether x is inside the support, and log(rate·x) and rate·x there, in float64."""
-    inside = (x > 0) & x.isfinite()
-    rate, x = d.rate.double(), torch.where(inside, x.double(), 1.0)
-    return inside, rate.log() + x.log(), rate * x
+def _standard(d: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+    """log(rate·x) and rate·x, in float64."""
+    rate = d.rate.double()
+    return rate.log() + x.log(), rate * x

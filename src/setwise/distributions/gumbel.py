@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
 from setwise.distributions.special import lgamma, log1mexpexp, saturating_exp
@@ -31,11 +29,6 @@ class Gumbel(LocationScale):
 
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.Gumbel
-    kind: ClassVar = Continuous
-
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale."""
-        return torch.distributions.Gumbel(loc, scale, validate_args=False)
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:

@@ -8,9 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
 
@@ -27,11 +25,8 @@ class Laplace(LocationScale):
 
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.Laplace
-    kind: ClassVar = Continuous
-
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale."""
-        return torch.distributions.Laplace(loc, scale, validate_args=False)
+    symmetric: ClassVar[bool] = True
+    kinked: ClassVar[bool] = True
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
@@ -39,11 +34,6 @@ class Laplace(LocationScale):
         left = z < 0
         low, high = torch.where(left, z, -1.0), torch.where(left, 1.0, z)
         return torch.where(left, low - math.log(2), torch.log1p(-0.5 * (-high).exp()))
-
-    @staticmethod
-    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
-        """The log-cdf at −z."""
-        return Laplace.standard_log_cdf(d, -z)
 
     @staticmethod
     def standard_log_density(d: Any, z: Tensor) -> Tensor:

@@ -8,35 +8,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-__all__ = [
-    "Choice",
-    "ask",
-    "check_choice",
-    "check_raw",
-    "exp_link",
-    "parameter",
-    "positive_parameter",
-]
+__all__ = ["Choice", "check_raw", "exp_link"]
 
 Choice = float | Literal["shared", "predicted"]
-
-
-def check_choice(family: str, name: str, value: Any, *, positive: bool) -> None:
-    """Raises unless `value` is "shared", "predicted" or a finite (positive) number."""
-    if isinstance(value, str) and value in ("shared", "predicted"):
-        return
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not number or not math.isfinite(value) or (positive and value <= 0):
-        kind = "positive number" if positive else "number"
-        raise ValueError(
-            f'{family}: {name} must be "shared" (one for all rows, learned), "predicted" (one per '
-            f"row, from the features) or a fixed {kind}, got {value!r}"
-        )
-
-
-def ask(value: Choice, when: str, name: str) -> tuple[str, ...]:
-    """(name,) where the user chose `when` for this parameter, else ()."""
-    return (name,) if value == when else ()
 
 
 def check_raw(family: Any, raw: Tensor, shared: Tensor | None) -> dict[str, Tensor]:
@@ -74,17 +48,3 @@ def exp_link(raw: Tensor) -> Tensor:
     limit = 0.45 * math.log(torch.finfo(raw.dtype).max)
     fixed = raw.detach()
     return (fixed.clamp(-limit, limit) + (raw - fixed)).exp()
-
-
-def parameter(choice: Choice, raw: dict[str, Tensor], name: str) -> Tensor:
-    """The raw number called `name`, or the user's fixed number for every row."""
-    if isinstance(choice, str):
-        return raw[name]
-    first = next(iter(raw.values()))
-    return first.new_full((), choice).expand(len(first))
-
-
-def positive_parameter(choice: Choice, raw: dict[str, Tensor], name: str) -> Tensor:
-    """exp of the raw number called `name`, or the user's fixed number for every row."""
-    value = parameter(choice, raw, name)
-    return exp_link(value) if isinstance(choice, str) else value

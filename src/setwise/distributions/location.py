@@ -1,4 +1,4 @@
-"""Location-scale families: Z = loc + scale · W, with W free of parameters (or nearly so)."""
+"""Location-scale families: Z = loc + scale · W."""
 
 from __future__ import annotations
 
@@ -10,68 +10,45 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Family, parameters
-from setwise.distributions.links import Choice, ask, check_choice, check_raw, positive_parameter
+from setwise.distributions.base import Continuous, parameters
+from setwise.distributions.links import Choice
+from setwise.distributions.parametric import ParametricFamily
 from setwise.distributions.special import with_ends
 
 __all__ = ["LocationScale"]
 
 
-class LocationScale(Family):
+class LocationScale(ParametricFamily):
     """Z = loc + scale · W: a concrete family gives the functions of W.
 
-    The raw number behind a learned scale is its logarithm. An infinitely divisible W has
-    posteriors: give its `jumps`.
+    It says whether W is `symmetric`, and if not gives `standard_log_survival` too. Where W is
+    infinitely divisible, its `jumps` make posteriors possible.
     """
 
+    scale: Choice
+    kind: ClassVar[type] = Continuous
+    links: ClassVar[dict[str, str]] = {"loc": "loc", "scale": "log_scale"}
+    located: ClassVar[bool] = True
+    unit: ClassVar[str] = "log_scale"
     reach: ClassVar[int] = 6  # jumps of W beyond 2^reach do not matter
-
-    @property
-    @abstractmethod
-    def scale(self) -> Choice:
-        """One for all rows ("shared"), one per row ("predicted"), or a fixed number."""
 
     @staticmethod
     @abstractmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
         """log P(W ≤ z) for finite z."""
 
-    @staticmethod
-    @abstractmethod
-    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
-        """log P(W > z) for finite z."""
+    @classmethod
+    def standard_log_survival(cls, d: Any, z: Tensor) -> Tensor:
+        """log P(W > z) for finite z: that is log P(W ≤ −z) where W is symmetric."""
+        return cls.standard_log_cdf(d, -z)
 
     @staticmethod
     @abstractmethod
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
         """The log density of W at z, for finite z."""
 
-    @abstractmethod
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale."""
-
     # ---- from raw outputs to a distribution
-
-    def __post_init__(self) -> None:
-        check_choice(type(self).__name__, "scale", self.scale, positive=True)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """("loc",), and "log_scale" where the scale is predicted."""
-        return ("loc", *ask(self.scale, "predicted", "log_scale"))
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """("log_scale",) where the scale is shared."""
-        return ask(self.scale, "shared", "log_scale")
-
-    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
-        """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
-        named = check_raw(self, raw, shared)
-        scale = positive_parameter(self.scale, named, "log_scale")
-        return self.build(named["loc"], scale)
 
     @property
     def n_spread(self) -> int:
@@ -86,11 +63,11 @@ class LocationScale(Family):
         return torch.stack([raw[:, 0], log_scale], 1), shared
 
     def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
-        """The mean and the standard deviation themselves."""
+        """The mean and the standard deviation."""
         return {"loc": (mean, deviation), "log_scale": (math.log(deviation), 1.0)}
 
     def units(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """A location is measured in units of the scale."""
+        """A location changes in steps of the size of the scale."""
         d: Any = self(raw.detach().unsqueeze(0), shared.detach())
         return torch.cat([d.scale, torch.ones_like(raw[1:])])
 
@@ -121,15 +98,15 @@ class LocationScale(Family):
 
     @staticmethod
     def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...] | None:
-        """x times the density of jumps of W at x > 0 (its Lévy measure): up, and down if any.
+        """x times the density of the Lévy measure of W at x > 0: of jumps up, and down if any.
 
-        Both are (len(x), rows), or (len(x), 1) where rows are alike; None where not known.
+        Each is (len(x), rows), or (len(x), 1) if the same for all rows. None where not known.
         """
         return None
 
     @classmethod
     def tilted(cls, d: Any) -> Iterator[tuple[dict[str, Tensor], Tensor]] | None:
-        """Members at other locations: those that the jumps of Z lead to.
+        """Distributions at other locations, from the jumps of Z.
 
         An infinitely divisible Z obeys E[Z f(Z)] = E[Z] E[f(Z)] + ∫ x ν(dx) E[f(Z + x) − f(Z)],
         with ν the measure of its jumps. The integral is a sum at Gauss–Legendre nodes, to about

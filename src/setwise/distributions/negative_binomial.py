@@ -13,9 +13,10 @@ from torch import Tensor
 from torch.distributions import Distribution
 from torch.nn.functional import softplus
 
-from setwise.distributions.base import Count, Family
-from setwise.distributions.links import Choice, ask, check_choice, check_raw, exp_link, parameter
-from setwise.distributions.special import log_sigmoid, with_ends
+from setwise.distributions.base import Count
+from setwise.distributions.links import Choice
+from setwise.distributions.parametric import NonNegative
+from setwise.distributions.special import log_sigmoid
 from setwise.distributions.tails import beta_log_density, log_beta_tail
 from setwise.numerics import log1mexp
 
@@ -23,7 +24,7 @@ __all__ = ["NegativeBinomial"]
 
 
 @dataclass(frozen=True)
-class NegativeBinomial(Family):
+class NegativeBinomial(NonNegative):
     """Overdispersed counts: P(z) = Γ(r + z) / (Γ(r) z!) (1 − p)ʳ pᶻ, total_count r = exp(raw).
 
     `logits` = log(p / (1 − p)) is "shared" (one for all rows, so that sums are negative binomial
@@ -36,34 +37,9 @@ class NegativeBinomial(Family):
     logits: Choice = "shared"
     distribution: ClassVar = torch.distributions.NegativeBinomial
     kind: ClassVar = Count
+    links: ClassVar = {"total_count": "log_total_count", "logits": "logits"}
+    shape_varies: ClassVar[bool] = True
     log_mean: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_choice("NegativeBinomial", "logits", self.logits, positive=False)
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """("log_total_count",), and "logits" where they are predicted."""
-        return ("log_total_count", *ask(self.logits, "predicted", "logits"))
-
-    @property
-    def shared(self) -> tuple[str, ...]:
-        """("logits",) where they are shared."""
-        return ask(self.logits, "shared", "logits")
-
-    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
-        """The distribution of each row: `raw` is (rows, outputs), `shared` is (len(shared),)."""
-        named = check_raw(self, raw, shared)
-        return torch.distributions.NegativeBinomial(
-            exp_link(named["log_total_count"]),
-            logits=parameter(self.logits, named, "logits"),
-            validate_args=False,
-        )
-
-    @property
-    def n_spread(self) -> int:
-        """One number, unless the logits are fixed."""
-        return 0 if isinstance(self.logits, float | int) else 1
 
     def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
         """Other logits, and a total count that keeps the mean."""
@@ -79,18 +55,10 @@ class NegativeBinomial(Family):
         }
 
     @staticmethod
-    def log_cdf(d: Any, x: Tensor) -> Tensor:
-        """log P(Z ≤ x) = log P(Beta(r, ⌊x⌋ + 1) ≤ 1 − p)."""
-        inside = (x >= 0) & x.isfinite()
-        out = _tail(d, torch.where(inside, x.double(), 0.0), upper=False)
-        return with_ends(inside, out, x, -math.inf, 0.0)
-
-    @staticmethod
-    def log_survival(d: Any, x: Tensor) -> Tensor:
-        """log P(Z > x) = log P(Beta(r, ⌊x⌋ + 1) > 1 − p)."""
-        inside = (x >= 0) & x.isfinite()
-        out = _tail(d, torch.where(inside, x.double(), 0.0), upper=True)
-        return with_ends(inside, out, x, 0.0, -math.inf)
+    def log_tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+        """log P(Z ≤ x) = log P(Beta(r, x + 1) ≤ 1 − p)."""
+        out = log_beta_tail(d.total_count, x + 1, -d.logits, upper=upper)
+        return out.to(d.logits.dtype)
 
     @staticmethod
     def log_density(d: Any, x: Tensor) -> Tensor:
@@ -139,9 +107,3 @@ class NegativeBinomial(Family):
     def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
         """(−∞, −log p)."""
         return torch.full_like(d.logits, -math.inf), softplus(-d.logits)
-
-
-def _tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
-    k = x.floor()
-    out = log_beta_tail(d.total_count, k + 1, -d.logits, upper=upper)
-    return out.to(d.logits.dtype)

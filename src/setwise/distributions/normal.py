@@ -11,7 +11,6 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
 from setwise.numerics import log_ndtr
@@ -29,21 +28,12 @@ class Normal(LocationScale):
 
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.Normal
-    kind: ClassVar = Continuous
-
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale."""
-        return torch.distributions.Normal(loc, scale, validate_args=False)
+    symmetric: ClassVar[bool] = True
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
         """log Φ(z)."""
         return log_ndtr(z)
-
-    @staticmethod
-    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
-        """log Φ(−z)."""
-        return log_ndtr(-z)
 
     @staticmethod
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
@@ -66,9 +56,3 @@ class Normal(LocationScale):
         """loc·s + scale²s²/2."""
         out: Tensor = d.loc * s + 0.5 * (d.scale * s) ** 2
         return out
-
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """The whole line."""
-        end = torch.full_like(d.loc, math.inf)
-        return -end, end

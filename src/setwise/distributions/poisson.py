@@ -12,16 +12,15 @@ from scipy import stats
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Count, Family
-from setwise.distributions.links import check_raw, exp_link
-from setwise.distributions.special import with_ends
+from setwise.distributions.base import Count
+from setwise.distributions.parametric import NonNegative
 from setwise.distributions.tails import gamma_log_density, log_gamma_tail
 
 __all__ = ["Poisson"]
 
 
 @dataclass(frozen=True)
-class Poisson(Family):
+class Poisson(NonNegative):
     """Poisson counts: P(z) = rateᶻ exp(−rate) / z!, with rate = exp(raw).
 
     >>> Poisson()(torch.tensor([[0.0]])).mean
@@ -30,37 +29,17 @@ class Poisson(Family):
 
     distribution: ClassVar = torch.distributions.Poisson
     kind: ClassVar = Count
+    links: ClassVar = {"rate": "log_rate"}
     log_mean: ClassVar[bool] = True
-
-    @property
-    def outputs(self) -> tuple[str, ...]:
-        """("log_rate",)."""
-        return ("log_rate",)
-
-    def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
-        """The distribution of each row: `raw` is (rows, 1)."""
-        rate = exp_link(check_raw(self, raw, shared)["log_rate"])
-        return torch.distributions.Poisson(rate, validate_args=False)
 
     def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
         """The rate is the mean."""
         return {"log_rate": (math.log(mean), 1.0)}
 
     @staticmethod
-    def log_cdf(d: Any, x: Tensor) -> Tensor:
-        """log P(Z ≤ x) = log P(Gamma(⌊x⌋ + 1) > rate)."""
-        inside = (x >= 0) & x.isfinite()
-        k = torch.where(inside, x.double(), 0.0).floor()
-        out = log_gamma_tail(k + 1, *_rate(d), upper=True).to(d.rate.dtype)
-        return with_ends(inside, out, x, -math.inf, 0.0)
-
-    @staticmethod
-    def log_survival(d: Any, x: Tensor) -> Tensor:
-        """log P(Z > x) = log P(Gamma(⌊x⌋ + 1) ≤ rate)."""
-        inside = (x >= 0) & x.isfinite()
-        k = torch.where(inside, x.double(), 0.0).floor()
-        out = log_gamma_tail(k + 1, *_rate(d), upper=False).to(d.rate.dtype)
-        return with_ends(inside, out, x, 0.0, -math.inf)
+    def log_tail(d: Any, x: Tensor, *, upper: bool) -> Tensor:
+        """log P(Z ≤ x) = log P(Gamma(x + 1) > rate)."""
+        return log_gamma_tail(x + 1, *_rate(d), upper=not upper).to(d.rate.dtype)
 
     @staticmethod
     def log_density(d: Any, x: Tensor) -> Tensor:
@@ -94,12 +73,6 @@ class Poisson(Family):
         """rate (eˢ − 1)."""
         out: Tensor = d.rate * torch.expm1(s)
         return out
-
-    @staticmethod
-    def cgf_domain(d: Any) -> tuple[Tensor, Tensor]:
-        """The whole line."""
-        end = torch.full_like(d.rate, math.inf)
-        return -end, end
 
 
 def _rate(d: Any) -> tuple[Tensor, Tensor]:

@@ -3,22 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
 from setwise.numerics import log1mexp
-
-__all__ = [
-    "lgamma",
-    "log1mexpexp",
-    "log1p_square",
-    "log_sigmoid",
-    "log_w_over_sin",
-    "saturating_exp",
-    "stirling_error",
-    "with_ends",
-]
 
 # Bernoulli numbers B₂, B₄, … and the series made of them.
 _BERNOULLI = (
@@ -33,6 +23,14 @@ _W_OVER_SIN = tuple(4**k * abs(c) for k, c in enumerate(_LOG1MEXP, 1))
 def with_ends(inside: Tensor, out: Tensor, x: Tensor, low: float, high: float) -> Tensor:
     """`out` where x is inside the support; left of it (and at 0) `low`, right of it `high`."""
     return torch.where(inside, out, torch.where(x > 0, high, low).to(out.dtype))
+
+
+def polynomial(x: Tensor, coefficients: Sequence[float]) -> Tensor:
+    """c₀ + c₁x + c₂x² + …, by Horner's scheme."""
+    out = torch.zeros_like(x)
+    for c in reversed(coefficients):
+        out = c + x * out
+    return out
 
 
 def saturating_exp(x: Tensor) -> Tensor:
@@ -57,12 +55,8 @@ def log_sigmoid(x: Tensor) -> Tensor:
 
 
 def log1p_square(z: Tensor) -> Tensor:
-    """log(1 + z²) without forming z² where that would overflow."""
-    far = z.abs() > 1
-    near = torch.where(far, 0.0, z)
-    w = torch.where(far, z, 1.0)
-    out_far = 2 * w.abs().log() + torch.log1p(w.reciprocal() ** 2)
-    return torch.where(far, out_far, (near * near).log1p())
+    """log(1 + z²) without forming z², which would overflow for large z."""
+    return 2 * torch.hypot(torch.ones_like(z), z).log()
 
 
 def log1mexpexp(u: Tensor) -> Tensor:
@@ -76,10 +70,7 @@ def log1mexpexp(u: Tensor) -> Tensor:
     small = u < -1
     t = torch.where(small, u, -2.0).exp()
     q = t * t
-    series = torch.zeros_like(t)
-    for c in _LOG1MEXP[::-1]:
-        series = q * (c + series)
-    near = torch.where(small, u, -2.0) - t / 2 + series
+    near = torch.where(small, u, -2.0) - t / 2 + q * polynomial(q, _LOG1MEXP)
     return torch.where(small, near, log1mexp(-saturating_exp(torch.where(small, 0.0, u))))
 
 
@@ -90,13 +81,10 @@ def log_w_over_sin(w: Tensor) -> Tensor:
     small = w.abs() < 0.5
     near = torch.where(small, w, 0.0)
     q = near * near
-    series = torch.zeros_like(q)
-    for c in _W_OVER_SIN[::-1]:
-        series = q * (c + series)
     far = torch.where(small, 1j, torch.where(w.imag < 0, -w, w))  # even: take Im w ≥ 0
     iw = 1j * far
     out = (-2 * iw).log() + iw - torch.log(1 - (2 * iw).exp())
-    return torch.where(small, series, out)
+    return torch.where(small, q * polynomial(q, _W_OVER_SIN), out)
 
 
 def lgamma(z: Tensor) -> Tensor:
@@ -110,21 +98,14 @@ def lgamma(z: Tensor) -> Tensor:
         below = below + ((z + k) * (z + (k + 1))).log()
     z = z + 10
     w = z.reciprocal()
-    q = w * w
-    series = torch.zeros_like(z)
-    for c in _STIRLING[::-1]:
-        series = c + q * series
-    return (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + w * series - below
+    series = w * polynomial(w * w, _STIRLING)
+    return (z - 0.5) * z.log() - z + 0.5 * math.log(2 * math.pi) + series - below
 
 
 def stirling_error(a: Tensor) -> Tensor:
     """log Γ(a) − ((a − ½) log a − a + log √2π) for a > 0, without cancellation for large a."""
     large = a > 10
     w = torch.where(large, a, 10.0).reciprocal()
-    q = w * w
-    series = torch.zeros_like(w)
-    for c in _STIRLING[::-1]:
-        series = c + q * series
     small = torch.where(large, 1.0, a)
     near = lgamma(small) - (small - 0.5) * small.log() + small - 0.5 * math.log(2 * math.pi)
-    return torch.where(large, w * series, near)
+    return torch.where(large, w * polynomial(w * w, _STIRLING), near)

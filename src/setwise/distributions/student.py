@@ -10,9 +10,7 @@ import numpy as np
 import torch
 from scipy import special
 from torch import Tensor
-from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
 from setwise.distributions.special import log1p_square
@@ -32,30 +30,21 @@ class StudentT(LocationScale):
     df: float = 4.0
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.StudentT
-    kind: ClassVar = Continuous
+    symmetric: ClassVar[bool] = True
+    links: ClassVar = {"df": "df", "loc": "loc", "scale": "log_scale"}
     reach: ClassVar[int] = 12
 
     def __post_init__(self) -> None:
-        super().__post_init__()
         good = isinstance(self.df, int | float) and not isinstance(self.df, bool)
         if not (good and math.isfinite(self.df) and self.df > 0):
             raise ValueError(f"StudentT: df must be a positive number, got {self.df!r}")
-
-    def build(self, loc: Tensor, scale: Tensor) -> Distribution:
-        """The torch distribution with this location and scale; df is one number for all rows."""
-        df = loc.new_full((), self.df).expand(loc.shape)
-        return torch.distributions.StudentT(df, loc, scale, validate_args=False)
+        super().__post_init__()
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
         """log P(Beta(ν/2, ν/2) ≤ sigmoid(w)) with w = 2 asinh(z/√ν)."""
         half, w = _logit(d, z)
         return log_beta_tail(half, half, w, upper=False).to(z.dtype)
-
-    @staticmethod
-    def standard_log_survival(d: Any, z: Tensor) -> Tensor:
-        """The log-cdf at −z."""
-        return StudentT.standard_log_cdf(d, -z)
 
     @staticmethod
     def standard_log_density(d: Any, z: Tensor) -> Tensor:

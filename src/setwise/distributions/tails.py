@@ -23,10 +23,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from setwise.distributions.special import log_sigmoid, stirling_error
+from setwise.distributions.special import log_sigmoid, polynomial, stirling_error
 from setwise.numerics import chunked, log1mexp
-
-__all__ = ["beta_log_density", "gamma_log_density", "log_beta_tail", "log_gamma_tail"]
 
 _N = 48  # nodes for each tail
 _NODES, _WEIGHTS = ((np.polynomial.legendre.leggauss(_N) + np.array([[1.0], [0.0]])) / 2).tolist()
@@ -39,9 +37,7 @@ def deviance(x: Tensor, m: Tensor, log_ratio: Tensor) -> Tensor:
     """x log(x/m) − x + m ≥ 0, without cancellation for x near m; `log_ratio` is log(x/m)."""
     v = (x - m) / (x + m)
     q = v * v
-    series = torch.zeros_like(v)
-    for j in range(8, 0, -1):  # log(x/m) = 2 atanh v
-        series = q * (1 / (2 * j + 1) + series)
+    series = q * polynomial(q, [1 / (2 * j + 1) for j in range(1, 9)])  # log(x/m) = 2 atanh v
     near = v * (x - m) + 2 * x * v * series
     return torch.where(v.abs() < 0.1, near, x * log_ratio - x + m)
 
@@ -49,7 +45,7 @@ def deviance(x: Tensor, m: Tensor, log_ratio: Tensor) -> Tensor:
 def gamma_log_density(a: Tensor, u: Tensor, t: Tensor) -> Tensor:
     """log of exp(a·u − t) / Γ(a) with t = eᵘ: the density of u = log X for X ~ Gamma(a, 1).
 
-    Both u and t are asked for because neither can be had from the other to the last digit.
+    Both u and t are arguments because computing one from the other loses digits.
     """
     prefix = 0.5 * (a / (2 * math.pi)).log() - stirling_error(a)
     return prefix - deviance(a, t, a.log() - u)
@@ -193,9 +189,7 @@ def _beta_bend(x: Tensor, s: Tensor) -> Tensor:
     step = s.expm1()
     small = s.abs() < 0.1
     y = x * torch.where(small, step, 0.0)
-    series = torch.zeros_like(y)
-    for k in range(14, 1, -1):  # y − log(1 + y) = y²/2 − y³/3 + …
-        series = y * (1 / k - series)
+    series = y * polynomial(-y, [1 / k for k in range(2, 15)])  # y − log(1 + y) = y²/2 − y³/3 + …
     near = x * _expm1_minus(s) - y * series
     far = torch.log1p(x * step) - x * s
     return torch.where(small, near, far)

@@ -1,4 +1,4 @@
-"""What set labels can tell of individuals, what the given sets leave open, and how to settle it."""
+"""What set labels tell about individuals, what the given sets leave open, and how to align."""
 
 from setwise.identifiability.alignment import Alignment, solve_alignment
 from setwise.identifiability.diagnosis import diagnose

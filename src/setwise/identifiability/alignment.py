@@ -1,7 +1,8 @@
-"""Alignment: a few labelled rows settle what set labels cannot tell."""
+"""Alignment: a few labelled rows determine what set labels leave open."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import asdict, dataclass
 from typing import Any, Self
@@ -13,13 +14,13 @@ from scipy.optimize import linear_sum_assignment, minimize
 from torch.distributions import Distribution
 
 from setwise.distributions import Categorical, Family, map_parameters, parameters
-from setwise.distributions.location import LocationScale
+from setwise.distributions.base import with_parameters
 from setwise.identifiability.facts import EXACTLY, NOTHING, PARTLY, Identifiability, listed
 
 __all__ = ["Alignment", "solve_alignment"]
 
 Floats = NDArray[np.float64]
-FAINT = 1e-9  # probabilities below this count as this when classes are matched
+LEAST = 1e-9  # smaller probabilities are raised to this when classes are matched
 
 
 @dataclass(frozen=True)
@@ -51,9 +52,7 @@ class Alignment:
             values["scale"] = abs(self.slope) * values["scale"]
         else:
             values["rate"] = values["rate"] / self.slope
-        make: Any = type(d)
-        made: Distribution = make(**values, validate_args=False)
-        return made
+        return with_parameters(d, values)
 
     def probs(self, probs: NDArray[Any]) -> Floats:
         """Class probabilities, on the last axis, after alignment."""
@@ -68,19 +67,14 @@ class Alignment:
         return abs(self.slope) * deviation
 
     def facts(self) -> dict[str, Any]:
-        """Everything in it, fit for JSON."""
-        out = asdict(self)
-        return {**out, "classes": None if self.classes is None else list(self.classes)}
+        """All fields, ready for JSON."""
+        return asdict(self)
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Self:
         """The one that `facts` describes."""
         classes = facts["classes"]
-        return cls(
-            float(facts["slope"]),
-            float(facts["shift"]),
-            None if classes is None else tuple(int(c) for c in classes),
-        )
+        return cls(**{**facts, "classes": None if classes is None else tuple(classes)})
 
 
 def solve_alignment(
@@ -88,11 +82,11 @@ def solve_alignment(
 ) -> Alignment:
     """The alignment under which the model best agrees with the known targets z of a few rows.
 
-    `distribution` is what the model says of those rows. Classes are matched so that the labels are
-    most probable (the Hungarian method); a shift is the mean residual (the median for heavy tails);
-    shift and slope are least squares or, where few or noisy labels or heavy tails leave the slope
-    in doubt, of largest likelihood; a common factor is of largest likelihood. Where the labels of
-    the sets tell everything, nothing is changed.
+    `distribution` is the model's for those rows. Classes are matched so that the labels are most
+    probable (the Hungarian method); a shift is the mean residual (the median for heavy tails);
+    shift and slope are found by least squares or, where few or noisy labels or heavy tails make the
+    slope uncertain, by maximum likelihood, as is a common factor. Where the labels of the sets
+    determine everything, nothing is changed.
 
     >>> import torch
     >>> from setwise import Normal
@@ -115,14 +109,14 @@ def solve_alignment(
         return Alignment()
     if level in (PARTLY, NOTHING):
         raise ValueError(
-            f"the observations tell this model {level}, which a few labelled rows cannot repair: "
+            f"the observations determine this model {level}, which a few rows cannot repair: "
             f"{identifiability.words}"
         )
     if n == 0:
         raise ValueError("at least one labelled row is needed to align, got none")
     if isinstance(family, Categorical):
         return _match_classes(identifiability, distribution, values)
-    if not isinstance(family, LocationScale):
+    if not family.located:
         return _common_factor(distribution, values)
     return _affine(identifiability, distribution, values)
 
@@ -133,7 +127,7 @@ def solve_alignment(
 def _match_classes(
     identifiability: Identifiability, distribution: Any, z: NDArray[np.float64]
 ) -> Alignment:
-    logits = np.maximum(np.asarray(distribution.logits.detach().double()), math.log(FAINT))
+    logits = np.maximum(np.asarray(distribution.logits.detach().double()), math.log(LEAST))
     n = logits.shape[1]
     wrong = (z != np.floor(z)) | (z < 0) | (z >= n)
     if wrong.any():
@@ -145,18 +139,19 @@ def _match_classes(
         missing = [c for c in group if c not in labels]
         if len(missing) > 1 and identifiability.orders is None:
             raise ValueError(
-                f"the classes {listed(group)} may come out in any order, so labelled rows of at "
-                f"least {len(group) - 1} of them are needed; {listed(missing)} have none"
+                f"the classes {listed(group)} may be in any order, so labelled rows of at least "
+                f"{len(group) - 1} of them are needed; {listed(missing)} have none"
             )
     if identifiability.orders is None:
         classes = np.arange(n)
         for group in identifiability.swaps:
             members = np.array(group)
             among = agreement[np.ix_(members, members)]
-            rows, columns = linear_sum_assignment(among, maximize=True)
-            classes[members[rows]] = members[columns]
-        pairs = [(a, b) for g in identifiability.swaps for i, a in enumerate(g) for b in g[:i]]
-        rivals = [_swapped(classes, a, b) for a, b in pairs]
+            classes[members] = members[linear_sum_assignment(among, maximize=True)[1]]
+        rivals = []
+        for a, b in (pair for g in identifiability.swaps for pair in itertools.combinations(g, 2)):
+            rivals.append(classes.copy())
+            rivals[-1][[a, b]] = classes[[b, a]]
     else:
         rivals = [np.array(order) for order in identifiability.orders]
         classes = max(rivals, key=lambda order: _total(agreement, order))
@@ -167,15 +162,9 @@ def _match_classes(
             raise ValueError(
                 f"the labelled rows do not tell the classes {listed(pair)} apart: the model gives "
                 f"both orders the same probability. Label more rows of these classes; if that does "
-                f"not help, the model itself has not separated them"
+                f"not help, the model has not separated them"
             )
     return Alignment(classes=tuple(int(c) for c in classes))
-
-
-def _swapped(order: NDArray[np.int64], a: int, b: int) -> NDArray[np.int64]:
-    out = order.copy()
-    out[[a, b]] = order[[b, a]]
-    return out
 
 
 def _total(agreement: Floats, order: NDArray[np.int64]) -> float:
@@ -186,7 +175,7 @@ def _total(agreement: Floats, order: NDArray[np.int64]) -> float:
 
 
 def _common_factor(distribution: Distribution, z: Floats) -> Alignment:
-    """The factor of largest likelihood of gamma (or exponential) targets."""
+    """The maximum-likelihood factor of gamma (or exponential) targets."""
     if (z <= 0).any():
         at = int((z <= 0).argmax())
         raise ValueError(f"labelled row {at} has target {z[at]:g}: the targets are positive")
@@ -196,7 +185,7 @@ def _common_factor(distribution: Distribution, z: Floats) -> Alignment:
 
 
 def _affine(identifiability: Identifiability, distribution: Any, z: Floats) -> Alignment:
-    """Shift, stretch, or both, with the sign where that is open too."""
+    """Shift, stretch, or both, and the sign where that is open too."""
     signs = (1.0, -1.0) if identifiability.sign else (1.0,)
     found = [_one_sign(identifiability, distribution, sign, z) for sign in signs]
     loc = np.asarray(distribution.loc.detach().double())
@@ -252,11 +241,11 @@ def _one_sign(
 def _slope(z: Floats, loc: Floats, scale: Floats, centred: bool, heavy: bool) -> float:
     """The positive a of z ≈ a·loc + a·scale·noise, both sides measured from the middle.
 
-    Least squares where it leaves no doubt about a. Few or noisy labels may, and heavy tails do; the
-    likelihood of normal noise, −n log a − Σ (z/a − loc)² / 2 scale², then counts the size of the
-    noise as well and is largest at a positive a whatever the labels.
+    By least squares if this makes a clearly positive. With few or noisy labels it may not; the
+    likelihood of normal noise, −n log a − Σ (z/a − loc)² / 2 scale², uses the size of the noise as
+    well and has its maximum at a positive a whatever the labels.
     """
-    if heavy:  # only to begin with: far targets must not decide
+    if heavy:  # a starting value that is robust to far targets
         return float(np.median(np.abs(z)) / np.median(np.hypot(loc, scale))) or 1.0
     w = scale**-2
     zz, zl, ll = float((w * z * z).sum()), float((w * z * loc).sum()), float((w * loc * loc).sum())

@@ -1,19 +1,28 @@
-"""What labels tell of classes: which may change places, and which only their totals are told of.
+"""What labels tell about classes: which may change places, and where only totals are determined.
 
-Suppose that every class has rows that surely belong to it. Then whatever fits the labels of a map T
-of classes as well as the truth differs from it by a rearrangement of the classes that T does not
-notice, and by what no member of a set can show: p is told only through the vectors [T(·, rest) = y]
-of the classes that give y beside the rest of the set. (At the sure rows another model must put its
-mass on classes that T cannot tell from the right ones. If T can tell any two classes apart that is
-one class each, and no two share it: a rearrangement. The sure rows as the rest of a set then show
-every other row through those vectors.) Both are found by asking T itself.
+Suppose that every class has rows that surely belong to it. Then any model that fits the labels of a
+map T of classes as well as the truth does differs from the truth in two ways only: by a
+rearrangement of the classes that T does not notice, and by what no label depends on. Labels depend
+on the probabilities p of a row only through products with the vectors [T(·, rest) = y], which mark
+the classes that give y together with the rest of the set. (At the sure rows such a model must put
+its mass on classes that T cannot distinguish from the right ones. If T distinguishes any two
+classes this is one class each, and no two share it: a rearrangement. With sure rows as the rest of
+a set, labels then determine every other row through those vectors.) Both are found by evaluating T.
+
+Without sure rows more may be lost: a linear map p → p + Dp of all rows' probabilities, where the
+columns of D add up to 0, leaves P(y) of every set as it is, to first order, if Σ_k Σ_c D(c, z_k)
+[T(z with c in place k) = y] = 0 for all tuples z and all y. (Wherever the vectors above span all
+classes and the rows' probabilities do so too, there are no other continuous families.) That two
+classes alike go unnoticed under rotations is said with every permutation; where there is no
+permutation, such a family makes the difference between "exactly" and "only in part". (It is looked
+for where all tuples of classes are tried.)
 """
 
 from __future__ import annotations
 
 import itertools
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -22,14 +31,8 @@ import torch
 from numpy.typing import NDArray
 
 from setwise.distributions import Categorical
-from setwise.identifiability.facts import (
-    EXACTLY,
-    NOTHING,
-    PARTLY,
-    PERMUTED,
-    Identifiability,
-    listed,
-)
+from setwise.identifiability import facts
+from setwise.identifiability.facts import Identifiability, listed
 from setwise.likelihood import Aggregate, Targets, evaluate
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -40,52 +43,47 @@ TABLE = 20_000  # tuples of classes that are all tried; beyond, some are drawn
 DRAWN = 256
 SEARCHED = 20_000  # partial rearrangements tried before two classes count as exchangeable
 LISTED = 1_000  # rearrangements kept where they are not all those within groups
+FEW, MANY = 4, 64  # set sizes that are looked at: at first, and where these do not tell everything
+EXAMINED = 24  # classes: with more, families of linear maps are not looked for
 
 Classes = Sequence[int]
 Bools = NDArray[np.bool_]
 
 
-class _View(ABC):
-    """What one aggregate, of sets of one size, shows of C classes."""
+@dataclass
+class _Single:
+    """What sets of one member show: P(y | class), as a matrix (outcomes, classes)."""
 
-    @abstractmethod
-    def alike(self) -> Any:
-        """For each class a key; classes of different keys cannot take each other's place."""
-
-    @abstractmethod
-    def same(self, here: Classes, there: Classes) -> bool:
-        """Whether sets of the classes `here` look as before when each is replaced by `there`."""
-
-    @abstractmethod
-    def shown(self) -> NDArray[np.float64]:
-        """Vectors v, as rows, so that Σ v(c) p(c) is all that is told of a row."""
-
-
-class _Single(_View):
-    """Sets of one member: P(y | class), as a matrix (outcomes, classes)."""
-
-    def __init__(self, matrix: NDArray[np.float64]) -> None:
-        self.matrix = matrix
+    matrix: NDArray[np.float64]
 
     def alike(self) -> Any:
+        """For each class a key; classes with different keys cannot take each other's place."""
         return np.unique(self.matrix.round(9), axis=1, return_inverse=True)[1].reshape(-1)
 
     def same(self, here: Classes, there: Classes) -> bool:
+        """Whether labels stay the same when each class of `here` is replaced by that of `there`."""
         a, b = self.matrix[:, list(here)], self.matrix[:, list(there)]
         return bool(np.allclose(a, b, atol=1e-9))
 
     def shown(self) -> NDArray[np.float64]:
+        """Vectors v, as rows: labels depend on the probabilities p of a row through Σ v(c) p(c)."""
         return self.matrix
 
+    def fixes(self) -> NDArray[np.float64]:
+        """AᵀA of the equations A vec(D) = 0 of linear maps D that no label notices."""
+        return np.kron(self.matrix.T @ self.matrix, np.eye(self.matrix.shape[1]))
 
-class _Map(_View):
-    """T of sets of one size, asked on all tuples of classes or on some that are drawn."""
 
-    def __init__(self, aggregate: Aggregate, size: int, n_classes: int) -> None:
-        self.aggregate, self.size, self.n_classes = aggregate, size, n_classes
+@dataclass
+class _Map:
+    """What T shows for sets of one size, from all tuples of classes or a random sample of them."""
 
-    def ask(self, z: NDArray[np.int64]) -> NDArray[np.int64]:
-        """A number for what each line of classes gives; equal where T is equal."""
+    aggregate: Aggregate
+    size: int
+    n_classes: int
+
+    def values(self, z: NDArray[np.int64]) -> NDArray[np.int64]:
+        """For each tuple of classes (a row of z) a number, equal where T is equal."""
         sets = Sets(np.arange(z.size).reshape(z.shape))
         seen = self.aggregate.observe(z.reshape(-1), sets, seed=0)
         y = np.zeros(len(z)) if seen.y is None else np.asarray(seen.y, float).reshape(len(z), -1)
@@ -99,17 +97,17 @@ class _Map(_View):
         if self.n_classes**self.size > TABLE:
             return None
         shape = (self.n_classes,) * self.size
-        return self.ask(np.indices(shape).reshape(self.size, -1).T).reshape(shape)
+        return self.values(np.indices(shape).reshape(self.size, -1).T).reshape(shape)
 
     def alike(self) -> Any:
-        return self.ask(np.arange(self.n_classes).repeat(self.size).reshape(-1, self.size))
+        return self.values(np.arange(self.n_classes).repeat(self.size).reshape(-1, self.size))
 
     def same(self, here: Classes, there: Classes) -> bool:
         if self.table is not None:
             a, b = (self.table[np.ix_(*[list(c)] * self.size)] for c in (here, there))
             return bool((a == b).all())
         which = np.random.default_rng(0).integers(0, len(here), (DRAWN, self.size))
-        seen = self.ask(np.concatenate([np.asarray(here)[which], np.asarray(there)[which]]))
+        seen = self.values(np.concatenate([np.asarray(here)[which], np.asarray(there)[which]]))
         return bool((seen[:DRAWN] == seen[DRAWN:]).all())
 
     def shown(self) -> NDArray[np.float64]:
@@ -117,10 +115,29 @@ class _Map(_View):
             turned = [np.moveaxis(self.table, k, -1) for k in range(self.size)]
             seen = np.concatenate([t.reshape(-1, self.n_classes) for t in turned])
         else:
-            seen = self.ask(self._contexts().reshape(-1, self.size)).reshape(-1, self.n_classes)
+            seen = self.values(self._contexts().reshape(-1, self.size))
+            seen = seen.reshape(-1, self.n_classes)
         seen = np.unique(seen, axis=0)
         cells = (seen[:, :, None] == seen[:, None, :]).reshape(-1, self.n_classes)
         return np.unique(cells, axis=0).astype(float)
+
+    def fixes(self) -> NDArray[np.float64]:
+        c, k = self.n_classes, self.size
+        if self.table is None:  # not looked for
+            return np.eye(c * c)
+        z = np.indices(self.table.shape).reshape(k, -1)
+        turned = [[*z[:j], np.full_like(z[j], b), *z[j + 1 :]] for j in range(k) for b in range(c)]
+        seen = np.stack([self.table[tuple(t)] for t in turned]).reshape(k, c, -1)
+        out = np.zeros((c * c, c * c))
+        for y in np.unique(self.table):
+            hit = seen == y
+            some = np.flatnonzero(hit.any((0, 1)))
+            rows = np.zeros((len(some), c, c))  # (tuple, z_k, class in its place), over all k
+            for j in range(k):
+                rows[np.arange(len(some)), z[j, some]] += hit[j][:, some].T
+            flat = rows.reshape(len(some), -1)
+            out += flat.T @ flat
+        return out
 
     def _contexts(self) -> NDArray[np.int64]:
         """Sets of a few classes each, with every class in turn in one place, (·, C, size)."""
@@ -134,15 +151,20 @@ class _Map(_View):
         return sets
 
 
-def _views(o: Observations, n_classes: int) -> list[_View]:
-    """What these observations show of classes; empty where it is nothing."""
+View = _Single | _Map
+
+
+def _views(o: Observations, n_classes: int, most: int) -> Sequence[View]:
+    """What these observations show of classes, from at most so many set sizes; empty if nothing."""
     aggregate, sizes = o.aggregate, np.unique(o.sets.sizes)
-    if len(sizes) > 4:
-        sizes = sizes[np.linspace(0, len(sizes) - 1, 4).astype(int)]
+    if len(sizes) > most:  # small sets show most; of others, sizes with and without a common factor
+        near = sizes[: most // 2]
+        far = np.linspace(most // 2, len(sizes) - 1, most - most // 2).astype(int)
+        sizes = np.concatenate([near, sizes[far]])
     uniform = torch.zeros(int(o.sets.sizes[0]), n_classes, dtype=torch.float64)
     one = o.take([0])
-    evaluate(aggregate, Categorical(n_classes)(uniform), one.sets, one.y)  # raises if it cannot be
-    telling = [k for k in sizes.tolist() if aggregate.tells(Targets(n_classes, True), k)]
+    evaluate(aggregate, Categorical(n_classes)(uniform), one.sets, one.y)  # raises if not possible
+    telling = [k for k in sizes.tolist() if aggregate.informative(Targets(n_classes, True), k)]
     aggregate = aggregate.bare
     if aggregate.identity_at_one:  # y is a target, or made of targets so that each one counts
         return [_Single(np.eye(n_classes))] if telling else []
@@ -161,7 +183,7 @@ def _given_class(aggregate: Aggregate, o: Observations, n_classes: int) -> NDArr
         assert o.y is not None
         y = np.unique(o.y[o.sets.sizes == 1], axis=0)
     y = np.asarray(y, float)
-    # P is linear in the class probabilities, so rows that are not quite sure of a class will do
+    # P is linear in the class probabilities, so near-certain rows are enough
     probs = 0.9 * np.eye(n_classes) + 0.1 / n_classes
     logits = torch.from_numpy(np.log(np.tile(probs, (len(y), 1))))
     sets = Sets(np.arange(len(logits))[:, None])
@@ -171,9 +193,12 @@ def _given_class(aggregate: Aggregate, o: Observations, n_classes: int) -> NDArr
 
 
 def _rearrangements(
-    views: Sequence[_View], keys: NDArray[Any], first: tuple[int, int] | None = None
+    views: Sequence[View], keys: NDArray[Any], first: tuple[int, int] | None = None
 ) -> Iterator[tuple[int, ...]]:
-    """Every σ that no view notices, with σ(a) = b for `first` = (a, b), by depth-first search."""
+    """Every σ that leaves all views as they are, with σ(a) = b if `first` is (a, b).
+
+    By depth-first search.
+    """
     n = len(keys)
     steps = itertools.count()
     order = [c for c in range(n) if first is None or c != first[0]]
@@ -193,12 +218,12 @@ def _rearrangements(
                     yield from extend(more)
 
     yield from extend(begin)
-    if next(steps) >= SEARCHED and first is not None:  # not settled: count them as exchangeable
+    if next(steps) >= SEARCHED and first is not None:  # undecided: count them as exchangeable
         a, b = first
         yield tuple({a: b, b: a}.get(c, c) for c in range(n))
 
 
-def _exchangeable(views: Sequence[_View], n: int) -> tuple[list[list[int]], bool]:
+def _exchangeable(views: Sequence[View], n: int) -> tuple[list[list[int]], bool]:
     """Groups of classes that may change places, and whether they may do so in every way."""
     keys = np.column_stack([v.alike() for v in views])
     group, free = list(range(n)), True
@@ -218,18 +243,31 @@ def _exchangeable(views: Sequence[_View], n: int) -> tuple[list[list[int]], bool
 
 
 def identify_classes(n: int, observations: Sequence[Observations]) -> Identifiability:
-    """How far these observations tell the probabilities of n classes."""
-    views = [view for o in observations for view in _views(o, n)]
+    """How far these observations determine the probabilities of n classes."""
+    found = _identify(n, observations, FEW)
+    several = max(len(np.unique(o.sets.sizes)) for o in observations)
+    if found == facts.EXACTLY or several <= FEW:
+        return found
+    return _identify(n, observations, MANY)
+
+
+def _unnoticed(views: Sequence[View], n: int) -> int:
+    """The dimension of the linear maps of all rows' probabilities that no label notices."""
+    if n > EXAMINED:
+        return 0
+    sums = np.kron(np.eye(n), np.ones((1, n)))  # D takes no row off the simplex
+    total = sum((v.fixes() for v in views), sums.T @ sums)
+    size = np.linalg.eigvalsh(total)
+    return int((size < 1e-9 * size[-1]).sum())
+
+
+def _identify(n: int, observations: Sequence[Observations], most: int) -> Identifiability:
+    views = [view for o in observations for view in _views(o, n, most)]
     shown = np.concatenate([np.ones((1, n)), *(v.shown() for v in views)])
     _, size, axes = np.linalg.svd(shown, full_matrices=False)
     axes = axes[size > 1e-8 * size[0]]
     if len(axes) == 1:
-        return Identifiability(
-            NOTHING,
-            "These labels say the same whatever the classes are, so nothing can be learned from "
-            "them. Add observations of another kind.",
-            scale=False,
-        )
+        return facts.NOTHING_TOLD
     swaps, free = _exchangeable(views, n)
     kinds = np.unique(axes.round(7), axis=1, return_inverse=True)[1].reshape(-1)
     permutation = any(len(set(kinds[list(s)])) > 1 for s in swaps)
@@ -238,28 +276,36 @@ def identify_classes(n: int, observations: Sequence[Observations]) -> Identifiab
         keys = np.column_stack([v.alike() for v in views])
         orders = list(itertools.islice(_rearrangements(views, keys), LISTED + 1))
         orders = orders if len(orders) <= LISTED else None
-    facts: dict[str, Any] = {"permutation": permutation, "orders": orders}
-    facts["swaps"] = swaps if permutation else []
     if len(axes) < n:
-        return Identifiability(PARTLY, _partly(axes, kinds, permutation), **facts)
-    if permutation:
-        return Identifiability(PERMUTED, _permuted(swaps, n, orders), **facts)
-    return Identifiability(
-        EXACTLY,
-        "Given enough sets, these labels tell the probability of every class for every row. "
-        "Nothing needs to be aligned.",
-    )
+        level, words = facts.PARTLY, _partly(axes, kinds, permutation)
+    elif permutation:
+        level, words = facts.PERMUTED, _permuted(swaps, n, orders)
+    elif family := _unnoticed(views, n):
+        level = facts.PARTLY
+        words = (
+            f"Where no row surely belongs to a class, these labels leave {family} of the numbers "
+            f"open that turn all rows' probabilities into others: the labels would be as likely "
+            f"with those. Add observations of another kind, such as `Direct` ones, to the fit."
+        )
+    else:
+        level = facts.EXACTLY
+        words = (
+            "In principle, given enough sets, these labels determine the probability of every "
+            "class for every row. Nothing needs to be aligned."
+        )
+    swaps = swaps if permutation else []
+    return Identifiability(level, words, permutation=permutation, orders=orders, swaps=swaps)
 
 
 def _partly(axes: NDArray[np.float64], kinds: NDArray[Any], permutation: bool) -> str:
-    """Which totals are told."""
+    """Which totals are determined."""
 
-    def told(v: NDArray[np.float64]) -> bool:
+    def determined(v: NDArray[np.float64]) -> bool:
         return bool(np.linalg.norm(v - axes.T @ (axes @ v)) < 1e-6)
 
     blocks = [np.flatnonzero(kinds == k) for k in np.unique(kinds)]
     blocks = sorted(blocks, key=lambda b: int(b[0]))
-    known = [b for b in blocks if told(np.isin(np.arange(len(kinds)), b).astype(float))]
+    known = [b for b in blocks if determined(np.isin(np.arange(len(kinds)), b).astype(float))]
     single = [int(b[0]) for b in known if len(b) == 1]
     totals = [listed(b) for b in known if len(b) > 1]
     words = []
@@ -268,11 +314,11 @@ def _partly(axes: NDArray[np.float64], kinds: NDArray[Any], permutation: bool) -
     words += [f"only the total of the classes {total}" for total in totals]
     tell = ", ".join(words) or "only some sums of the classes' probabilities"
     return (
-        f"These labels tell {tell}; how the rest is shared out among the other classes comes from "
-        f"nowhere but the model's habits. "
-        + ("Some classes may also come out swapped. " if permutation else "")
-        + "A few labelled rows cannot repair that afterwards: add observations that tell those "
-        "classes apart, such as `Direct` ones, to the fit."
+        f"These labels tell {tell}; how the model divides the rest among the other classes is "
+        f"arbitrary. "
+        + ("Some classes may also be swapped. " if permutation else "")
+        + "A few labelled rows cannot repair that afterwards: add observations that distinguish "
+        "those classes, such as `Direct` ones, to the fit."
     )
 
 
@@ -286,7 +332,7 @@ def _permuted(swaps: Sequence[Classes], n: int, orders: Sequence[Classes] | None
         how = f" (one of {len(orders)} ways to rearrange them is {list(some)})"
     return (
         f"These labels tell which rows belong together, but not which class is which: {who} may "
-        f"come out in another order{how}. This supposes that each class has rows that clearly "
-        f"belong to it; where every row is doubtful the labels tell less. `align` with a few "
-        f"labelled rows of each class, or a few `Direct` observations in the fit, settle it."
+        f"be in another order{how}. This assumes that each class has rows that clearly belong to "
+        f"it; if no row is certain the labels tell less. `align` with a few labelled rows of each "
+        f"class, or add a few `Direct` observations."
     )

@@ -1,4 +1,4 @@
-"""Diagnosis: what the given sets leave open, beyond what labels of their kind leave open anyway."""
+"""What the given sets leave open, beyond what labels of their kind leave open anyway."""
 
 from __future__ import annotations
 
@@ -17,23 +17,25 @@ from setwise.distributions import Categorical, Family
 from setwise.identifiability.facts import NOTHING, PARTLY, listed
 from setwise.identifiability.information import Coefficients, within
 from setwise.identifiability.principle import identify
+from setwise.identifiability.seen import left_open_by_y
 from setwise.objective import Objective
 from setwise.observations import Observations
 
 __all__ = ["diagnose"]
 
 Floats = NDArray[np.float64]
-MOST = 1_500  # coefficients: beyond, features are not looked into
-FEW = 0.01  # of the rows: fewer that are joined to no others are not worth a word
+MOST = 1_500  # coefficients: with more, features are not examined
+FEW = 0.01  # of the rows: fewer that are joined to no others are not mentioned
 
 
 def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[str]:
-    """What these sets leave open, in plain sentences; none where nothing is.
+    """What these sets leave open, in plain sentences; an empty list if nothing is.
 
-    `raw` and `shared` are the fitted parameters of the rows of X. Found are groups of rows that no
-    set joins, classes that no label leaves room for, features that do not vary, and effects of
-    features that cancel out of every label (from the null space of the information matrix of a
-    linear model at these parameters). Features that are not numbers are passed over.
+    `raw` and `shared` are the fitted parameters of the rows of X. The result mentions groups of
+    rows that no set joins, classes that are ruled out by the labels, changes of all targets that
+    the y seen do not tell, features that do not vary, and effects of features that cancel out of
+    every label (from the null space of the information matrix of a linear model at these
+    parameters). Features that are not numbers are ignored.
 
     >>> import setwise as sw
     >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 2.0], [1.0, 2.0], [3.0, 2.0]])
@@ -42,7 +44,7 @@ def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[
     >>> for line in diagnose(objective, X, torch.zeros(5, 1).double(), torch.zeros(0)):
     ...     print(line)
     The sets join the rows into 2 groups (of 3 and 2 rows) that no label compares: how far one group
-    lies from another is told by the features alone.
+    lies from another is known from the features alone.
     The labels of these sets say nothing about the effect of feature 1: it cancels out of every one.
     """
     family, observations = objective.family, objective.observations
@@ -52,6 +54,7 @@ def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[
     out = _groups(family, observations)
     if isinstance(family, Categorical):
         out += _unseen(objective, family.n_classes)
+    out += left_open_by_y(objective, whole)
     rows = np.unique(np.concatenate([o.sets.indices for o in observations]))
     table = _numbers(X, rows)
     if table is None:
@@ -61,11 +64,8 @@ def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[
     flat = deviation <= 1e-12 * np.abs(values).max(0, initial=0.0)
     if flat.any():
         some = [name for name, same in zip(names, flat, strict=True) if same]
-        out.append(
-            f"{'Feature' if len(some) == 1 else 'The features'} {listed(some)} "
-            f"{'is' if len(some) == 1 else 'are'} the same in every row of these sets: no effect "
-            f"can be learned from that."
-        )
+        who = _plural(some, "Feature {} is", "The features {} are")
+        out.append(f"{who} the same in every row of these sets, so no effect can be learned.")
     if whole == PARTLY or (len(names) + 1) * objective.n_outputs > MOST:
         return out
     scaled = (values - values.mean(0))[:, ~flat] / deviation[~flat]
@@ -80,9 +80,9 @@ def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[
 
 def _groups(family: Family, observations: Sequence[Observations]) -> list[str]:
     """Groups of rows that are compared with each other, but with nothing else."""
-    n = 1 + max(o.sets.n_rows for o in observations)  # node 0: what is told without comparison
+    n = 1 + max(o.sets.n_rows for o in observations)  # node 0: what is known without comparison
     used = np.zeros(n, dtype=bool)
-    begin, end = [], []
+    edges = []
     compared = False
     for o in observations:
         own = identify(family, [o])
@@ -93,33 +93,31 @@ def _groups(family: Family, observations: Sequence[Observations]) -> list[str]:
         compares = own.shift or own.permutation or (family.positive and not own.scale)
         compared |= compares
         first = np.repeat(members[o.sets.offsets[:-1]], o.sets.sizes)
-        begin.append(first if compares else np.zeros_like(members))
-        end.append(members)
+        edges.append(np.stack([first if compares else np.zeros_like(members), members]))
     if not compared:
         return []
-    edges = np.concatenate(begin), np.concatenate(end)
-    graph = sparse.coo_array((np.ones(len(edges[0])), edges), (n, n))
+    begin, end = np.concatenate(edges, axis=1)
+    graph = sparse.coo_array((np.ones(len(begin)), (begin, end)), (n, n))
     count, label = connected_components(graph, directed=False)
     sizes = np.bincount(label[used], minlength=count)
-    told, sizes[label[0]] = sizes[label[0]], 0
+    known, sizes[label[0]] = sizes[label[0]], 0
     sizes = np.sort(sizes[sizes > 0])[::-1]
-    apart = sizes.sum() if told else sizes[1:].sum()
+    apart = sizes.sum() if known else sizes[1:].sum()
     if apart < FEW * used.sum():
         return []
     what = "how far one group lies from another"
     if isinstance(family, Categorical):
         what = "which class of one group is which of another"
     shown = listed([*sizes[:4], "fewer"] if len(sizes) > 5 else sizes)
-    if not told:
+    if not known:
         return [
             f"The sets join the rows into {len(sizes)} groups (of {shown} rows) that no label "
-            f"compares: {what} is told by the features alone."
+            f"compares: {what} is known from the features alone."
         ]
-    one = len(sizes) == 1
+    which, are = ("A group", "is") if len(sizes) == 1 else (f"{len(sizes)} groups", "are")
     return [
-        f"{'A group' if one else f'{len(sizes)} groups'} (of {shown} rows) "
-        f"{'is' if one else 'are'} compared only within, and joined by no set to the {told} rows "
-        f"whose labels tell more: {what} is told by the features alone."
+        f"{which} (of {shown} rows) {are} compared only within, and no set joins them to the "
+        f"{known} rows whose labels tell more: {what} is known from the features alone."
     ]
 
 
@@ -138,24 +136,20 @@ def _unseen(objective: Objective, n_classes: int) -> list[str]:
     missing = np.flatnonzero(~seen)
     if not named or not len(missing):
         return []
-    one = len(missing) == 1
-    return [
-        f"{'Class' if one else 'The classes'} {listed(missing)} {'is' if one else 'are'} never "
-        f"seen: no label leaves room for {'it' if one else 'them'}, so a model can only learn to "
-        f"rule {'it' if one else 'them'} out."
-    ]
+    who = _plural(missing.tolist(), "Class {} is", "The classes {} are")
+    return [f"{who} never seen: the labels rule out every member of such a class."]
 
 
 def _numbers(X: Any, rows: NDArray[np.int64]) -> tuple[Floats, list[str]] | None:
     """These rows of the features that are numbers, and their names; None where X is no table."""
     if hasattr(X, "columns") or hasattr(X, "column_names"):
         import narwhals as nw
+        import narwhals.selectors as columns
 
-        frame = nw.from_native(X, eager_only=True)
-        kept = [n for n, kind in frame.schema.items() if kind.is_numeric() or kind == nw.Boolean]
-        columns = [frame.get_column(n).cast(nw.Float64).to_numpy()[rows] for n in kept]
-        values = np.column_stack(columns) if kept else np.zeros((len(rows), 0))
-        names = [repr(name) for name in kept]
+        numeric = columns.numeric() | columns.boolean()
+        frame = nw.from_native(X, eager_only=True).select(numeric.cast(nw.Float64))
+        values = frame.to_numpy()[rows] if frame.columns else np.zeros((len(rows), 0))
+        names = [repr(name) for name in frame.columns]
     else:
         X = np.asarray(X) if isinstance(X, list | tuple) else X
         shape: tuple[int, ...] = getattr(X, "shape", ())
@@ -173,8 +167,12 @@ def _numbers(X: Any, rows: NDArray[np.int64]) -> tuple[Floats, list[str]] | None
     return np.where(some, values, level), names
 
 
+def _plural(items: Sequence[Any], one: str, many: str) -> str:
+    return (one if len(items) == 1 else many).format(listed(items))
+
+
 def _directions(coefficients: Coefficients, null: Floats, names: Sequence[str]) -> list[str]:
-    """What no label shows, in words: features first, then levels, then what is left."""
+    """What no label depends on, in words: features first, then levels, then the rest."""
     family = coefficients.objective.family
     outputs = range(coefficients.n_outputs)
 
@@ -199,7 +197,7 @@ def _directions(coefficients: Coefficients, null: Floats, names: Sequence[str]) 
             gone.setdefault(on(found), []).append(name)
     out = [
         f"The labels of these sets say nothing about the effect of "
-        f"{'feature' if len(some) == 1 else 'the features'} {listed(some)}{where}: "
+        f"{_plural(some, 'feature {}', 'the features {}')}{where}: "
         f"{'it cancels' if len(some) == 1 else 'they cancel'} out of every one."
         for where, some in gone.items()
     ]
@@ -216,7 +214,7 @@ def _directions(coefficients: Coefficients, null: Floats, names: Sequence[str]) 
 
 
 def _mixture(coefficients: Coefficients, null: Floats, names: Sequence[str]) -> str:
-    """Directions that are no single feature's."""
+    """Directions that combine several effects."""
     family, width = coefficients.objective.family, coefficients.width
     parts = null[: coefficients.n_raw].reshape(coefficients.n_outputs, width, -1)
     effects = np.einsum("fm,omk->fok", coefficients.mix, parts[:, 1:])

@@ -1,11 +1,10 @@
-"""Identifiability: what set labels can tell of individuals, as a string that carries its facts."""
+"""What set labels can tell about individuals, as a string with attributes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Self
-
-__all__ = ["EXACTLY", "NOTHING", "PARTLY", "PERMUTED", "Identifiability", "listed"]
 
 EXACTLY = "exactly"
 PERMUTED = "up to a permutation of classes"
@@ -13,17 +12,18 @@ PARTLY = "only in part"
 NOTHING = "not at all"
 
 
+@dataclass(eq=False, repr=False)
 class Identifiability(str):
-    """How far the labels tell each row's distribution, given enough sets: a string with facts.
+    """How far the labels determine each row's distribution, given enough sets.
 
     Attributes:
         level: The string itself, such as "exactly" or "up to a shift".
-        words: What that means and what settles it, in a few sentences.
+        words: What that means and what to do about it, in a few sentences.
         shift: A number added to all targets would not be noticed.
-        scale: Whether the labels tell the unit of the targets, and with it the shared parameters;
-            where they do not, these stay as they are (a scale of 1).
-        centre: Where a stretch of all targets would not be noticed: the point that it leaves in
-            place; None where the labels tell the unit, or where any point may be the centre.
+        scale: Whether the labels determine the unit of the targets, and with it the shared
+            parameters; if not, these stay as they are (a scale of 1).
+        centre: If stretching all targets about one point would not be noticed, that point; None
+            where the labels determine the unit, or where any point will do.
         sign: A change of sign of all targets would not be noticed.
         permutation: Some classes can be swapped without notice.
         swaps: Groups of classes that may change places.
@@ -38,48 +38,28 @@ class Identifiability(str):
     (True, ((0, 1, 2),))
     """
 
-    words: str
-    shift: bool
-    scale: bool
-    centre: float | None
-    sign: bool
-    permutation: bool
-    swaps: tuple[tuple[int, ...], ...]
-    orders: tuple[tuple[int, ...], ...] | None
+    level: str
+    words: str = ""
+    _: KW_ONLY
+    shift: bool = False
+    scale: bool = True
+    centre: float | None = None
+    sign: bool = False
+    permutation: bool = False
+    swaps: Sequence[Sequence[int]] = ()
+    orders: Sequence[Sequence[int]] | None = None
 
-    def __new__(
-        cls,
-        level: str,
-        words: str = "",
-        *,
-        shift: bool = False,
-        scale: bool = True,
-        centre: float | None = None,
-        sign: bool = False,
-        permutation: bool = False,
-        swaps: Iterable[Sequence[int]] = (),
-        orders: Iterable[Sequence[int]] | None = None,
-    ) -> Self:
+    def __new__(cls, level: str, *args: Any, **kwargs: Any) -> Self:
         """See the class."""
-        out = super().__new__(cls, level)
-        out.words, out.shift, out.scale, out.centre = words, shift, scale, centre
-        out.sign, out.permutation = sign, permutation
-        out.swaps = tuple(tuple(s) for s in swaps)
-        out.orders = None if orders is None else tuple(tuple(o) for o in orders)
-        return out
+        return super().__new__(cls, level)
 
-    @property
-    def level(self) -> str:
-        """The string itself."""
-        return str.__str__(self)
+    def __post_init__(self) -> None:
+        self.swaps = tuple(map(tuple, self.swaps))
+        self.orders = None if self.orders is None else tuple(map(tuple, self.orders))
 
     def facts(self) -> dict[str, Any]:
-        """Everything in it, fit for JSON."""
-        listed = {name: getattr(self, name) for name in Identifiability.__annotations__}
-        for name in ("swaps", "orders"):
-            if listed[name] is not None:
-                listed[name] = [list(part) for part in listed[name]]
-        return {"level": self.level, **listed}
+        """All attributes, ready for JSON."""
+        return dict(vars(self))
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Self:
@@ -87,8 +67,16 @@ class Identifiability(str):
         return cls(**facts)
 
 
+NOTHING_TOLD = Identifiability(
+    NOTHING,
+    "These labels say the same whatever the targets are, so nothing can be learned from them. Add "
+    "observations of another kind.",
+    scale=False,
+)
+
+
 def listed(items: Iterable[Any], most: int = 8) -> str:
-    """Things in a row, as one says them.
+    """Items as a phrase.
 
     >>> listed([0, 1, 2])
     '0, 1 and 2'

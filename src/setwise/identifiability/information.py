@@ -1,9 +1,9 @@
-"""The information matrix of a linear model, and the directions in which it holds none.
+"""The information matrix of a linear model, and its null space.
 
 The matrix is Σ over sets of E[g gᵀ], with g the gradient of log p(y) in the coefficients and y
 drawn from the fitted model. (The Hessian at the observed y need not be positive semidefinite, and
-the gradients at the observed y vanish where the fit is perfect.) A direction that every g is
-orthogonal to changes predictions, but no label would show it.
+the gradients at the observed y vanish where the fit is perfect.) A direction orthogonal to every g
+changes predictions without changing the likelihood of any label.
 """
 
 from __future__ import annotations
@@ -28,19 +28,18 @@ from setwise.sets import Sets
 __all__ = ["Coefficients", "within"]
 
 Floats = NDArray[np.float64]
-NULL = 1e-9  # of the largest information: less is none
+NULL = 1e-9  # of the largest information: less counts as none
 MOST_SETS = 200_000
-FEW = 8  # directions that are left: sets that they do not change need not be looked at
+FEW = 8  # when so few directions are left, sets that they do not change are skipped
 CHUNK = 4_000_000  # numbers in a table of gradients
-UNIT = ("log_scale", "log_rate", "log_mean")  # raw parameters that hold the unit of the targets
 
 
 class Coefficients:
-    """The coefficients of a linear model for the raw parameters, and what labels tell of them.
+    """The coefficients of a linear model for the raw parameters, and what labels tell about them.
 
-    For each output (each contrast of classes) they are a level and the effects of mixtures of the
-    features that are uncorrelated and of variance 1; then come the shared parameters. `features`
-    are standardised, those of the rows `rows`.
+    For each output (for classes: each contrast) they are a level and the effects of uncorrelated
+    mixtures of the features with variance 1; then come the shared parameters. `features` are the
+    standardised ones of the rows `rows`.
     """
 
     def __init__(self, objective: Objective, rows: NDArray[np.int64], features: Floats) -> None:
@@ -54,7 +53,7 @@ class Coefficients:
         self.row[rows] = np.arange(len(rows))
         self.design = np.column_stack([np.ones(len(rows)), features @ self.mix])
         self.contrasts: Floats = np.eye(objective.n_outputs)
-        if isinstance(family, Categorical):  # the same added to all logits changes nothing
+        if isinstance(family, Categorical):  # adding a number to all logits changes nothing
             self.contrasts = linalg.helmert(family.n_classes).T
         self.width = self.design.shape[1]
         self.n_outputs = self.contrasts.shape[1]
@@ -66,27 +65,25 @@ class Coefficients:
     def direction(self, output: int, feature: int | None = None) -> Floats:
         """The change of one feature's effect, or of the level, for one output."""
         out = np.zeros(len(self))
-        at = output * self.width
+        own = out[output * self.width :][: self.width]
         if feature is None:
-            out[at] = 1.0
+            own[0] = 1.0
         else:
-            out[at + 1 : at + self.width] = self.unmix[:, feature]
+            own[1:] = self.unmix[:, feature]
         return out
 
     def complement(self, whole: Identifiability) -> Floats:
         """Directions, as columns, without those that labels of this kind leave open anyway."""
-        outputs = list(self.objective.family.outputs)
-        known: list[int] = []
-        if whole.shift:
-            known.append(self.width * outputs.index("loc"))
-        if not whole.scale:
-            unit = [self.width * j for j, name in enumerate(outputs) if name in UNIT]
-            known += unit or list(range(self.n_raw, len(self)))
+        family = self.objective.family
+        open_ = ["loc"] * whole.shift + [family.unit] * (not whole.scale)
+        known = [self.width * j for j, name in enumerate(family.outputs) if name in open_]
+        if not whole.scale:  # shared parameters stay as they are
+            known += range(self.n_raw, len(self))
         out: Floats = np.delete(np.eye(len(self)), known, axis=1)
         return out
 
     def null(self, basis: Floats, raw: Tensor, shared: Tensor) -> Floats:
-        """The directions within `basis` that no label shows, as orthonormal columns."""
+        """The directions within `basis` that no label depends on, as orthonormal columns."""
         rng = np.random.default_rng(0)
         observations = self.objective.observations
         compares = [identify(self.objective.family, [o]).shift for o in observations]
@@ -113,7 +110,7 @@ class Coefficients:
         return basis
 
     def _concerned(self, o: Observations, basis: Floats, shift: bool) -> NDArray[np.bool_]:
-        """Which sets these directions change at all, beyond a shift that goes unnoticed."""
+        """Which sets these directions change at all, other than by a shift that goes unnoticed."""
         if not len(o):
             return np.zeros(0, dtype=bool)
         out = np.full(len(o), bool(basis[self.n_raw :].any()))
@@ -146,16 +143,16 @@ def within(null: Floats, direction: Floats) -> bool:
 def _drawn(
     family: Family, o: Observations, raw: Tensor, shared: Tensor, seed: int
 ) -> tuple[Sets, NDArray[np.int64], Any]:
-    """Labels that the model itself might give: sets over members, the members' rows, and y."""
+    """Labels drawn from the model: sets over members, the members' rows, and y."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         z = family(raw[torch.from_numpy(o.sets.indices)], shared).sample()
     discrete = issubclass(family.kind, Discrete)
     if isinstance(o.aggregate.outcome(Targets.of(family), None), Bounds):
-        # on which side of the ends that were asked about
+        # the same ends as before, on whichever side the drawn targets lie
         assert o.y is not None
         (low, high), values = o.y.T, z.numpy()
-        below, above, gap = values < low, values > high, 1.0 if discrete else 0.0
+        below, above, gap = values < low, values > high, float(discrete)
         new_low = np.where(below, -np.inf, np.where(above, high + gap, low))
         new_high = np.where(below, low - gap, np.where(above, np.inf, high))
         return o.sets.flat, o.sets.indices, np.column_stack([new_low, new_high])

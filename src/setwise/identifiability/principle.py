@@ -1,4 +1,4 @@
-"""What the labels can tell in principle: given enough sets, drawn at random from the rows."""
+"""What the labels can tell given enough sets, drawn at random from the rows."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ __all__ = ["identify"]
 
 
 def identify(family: Family, observations: Sequence[Observations]) -> Identifiability:
-    """How far these observations, all together, tell the distributions of the rows.
+    """How far these observations, all together, determine the distributions of the rows.
 
-    What one kind of observations leaves open another may tell: only what none of them notices is
-    left open by all.
+    What one kind of observations leaves open another may determine.
 
     >>> import setwise as sw
     >>> ranks = sw.Observations(sw.Rank(), [[0, 1], [1, 2]], [1, 0])
@@ -32,7 +31,7 @@ def identify(family: Family, observations: Sequence[Observations]) -> Identifiab
     """
     some = [o for o in observations if len(o)]
     if not some:
-        raise ValueError("there are no sets whose labels could tell anything; give at least one")
+        raise ValueError("there are no sets with labels: give at least one")
     if isinstance(family, Categorical):
         return identify_classes(family.n_classes, some)
     return identify_numbers(family, some)

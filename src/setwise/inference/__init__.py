@@ -1,4 +1,4 @@
-"""What a model says of sets and of their members: expected observations, posteriors."""
+"""What a model implies for sets and their members: expected observations, posteriors."""
 
 from setwise.inference.expected import expected_aggregate
 from setwise.inference.posterior import Posterior, expectation, posterior

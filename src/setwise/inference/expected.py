@@ -1,4 +1,4 @@
-"""Which y to expect of new sets."""
+"""The y to expect of new sets."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["expected_aggregate"]
 
 Floats = NDArray[np.float64]
 DRAWS = 1000
-MEMBERS = 1 << 19  # that are drawn at once
+MEMBERS = 1 << 19  # drawn at once
 
 
 def expected_aggregate(aggregate: Aggregate, members: Distribution, sets: Sets) -> Floats:
     """The y to expect of each set, where `members` has one entry per *member*.
 
-    An amount is given as its mean (its median where targets have no mean), a 0/1 label as
-    the probability of 1, and a name as the most probable one: the position of a `Choice`, the cell
-    of a `Coarse`, a class seen by `Direct` or `PrimaryInstance`, and the output of a `Fold` that
-    has others than 0 and 1. All are exact, except what has neither a closed form nor a list of
-    outcomes (order statistics and `Custom` of numbers): the mean of 1000 draws. Added noise has
-    mean zero and changes nothing; flips are taken into account.
+    For an amount this is the mean (the median where targets have no mean), for a 0/1 label the
+    probability of 1, and for a name the most probable one: the position of a `Choice`, the cell
+    of a `Coarse`, a class seen by `Direct` or `PrimaryInstance`, the output of a `Fold` with
+    outputs other than 0 and 1. It is exact where there is a closed form or a list of outcomes;
+    otherwise (order statistics and `Custom` of numbers) it is the mean of 1000 draws. Added noise
+    has mean zero and changes nothing; flips are taken into account.
 
     >>> import setwise as sw
     >>> pair = torch.distributions.Normal(torch.tensor([1.0, 2.0]), torch.ones(2))
@@ -49,7 +49,7 @@ def expected_aggregate(aggregate: Aggregate, members: Distribution, sets: Sets) 
         closed = None if outcome.named else aggregate.expected(d, sets)
         if closed is not None:
             return np.asarray(closed)
-        # of medians of even sets there is a list, but no rule
+        # the median of an even set has a list of outcomes, but no rule
         known = aggregate.set_sizes(targets).takes(sets.sizes).all()
         if known and aggregate.outcome(targets, int(sets.sizes[0])).values is not None:
             return _over_outcomes(aggregate, d, sets, targets)

@@ -1,9 +1,9 @@
-"""What is known of each member once its set's y is known.
+"""The distribution of each member's target given its set's y.
 
 Gradients are posteriors: for a family with natural parameter η and sufficient statistic z,
 ∂ log p(y)/∂η_k = E[Z_k | y] − E[Z_k], and the second derivative is the change of the variance. So
-every likelihood rule gives posteriors for free, exactly as far as the rule itself is exact. What is
-particular to a family (`natural`, `tilted`) is in its own file.
+every likelihood rule also gives posteriors, as exact as the rule itself. What depends on the family
+(`natural`, `tilted`) is in the family's own file.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from torch import Tensor
 from torch import distributions as td
 from torch.distributions import Distribution
 
-from setwise.distributions import double, family_of, map_parameters, parameters
+from setwise.distributions import double, family_of, has_mean, map_parameters, parameters
 from setwise.errors import SetError
 from setwise.likelihood import evaluate
 from setwise.observations import Observations
@@ -29,12 +29,12 @@ __all__ = ["Posterior", "expectation", "posterior"]
 
 Floats = NDArray[np.float64]
 MOST = 64  # members of the largest set for which a second derivative is taken at each of them
-CHUNK = 1 << 16  # members that are evaluated at once where many copies of the sets are made
+CHUNK = 1 << 16  # members, in all copies of the sets, that are evaluated at once
 
 
 @dataclasses.dataclass(frozen=True, repr=False)
 class Posterior:
-    """What is known of each member, flat in member order: entry i is about row `sets.indices[i]`.
+    """The posterior of each member, in member order: entry i is about row `sets.indices[i]`.
 
     Numbers have a `mean` and a `std` (None where it is not available), both (members,); classes
     have `probs`, (members, C).
@@ -54,9 +54,9 @@ class Posterior:
 def posterior(
     observations: Observations, distribution: Distribution, alignment: Any = None
 ) -> Posterior:
-    """What is known of each member once its set's y is known.
+    """The distribution of each member's target given its set's y.
 
-    `distribution` has one entry per row, as in `log_likelihood`. The standard deviation is known
+    `distribution` has one entry per row, as in `log_likelihood`. The standard deviation is computed
     for normal targets, and in sets of up to 64 members for other exponential families. The mean
     of Laplace, logistic, Gumbel and Student targets is an integral over likelihoods at other
     locations, to about three digits. `alignment`, where given, is applied to the result.
@@ -90,8 +90,8 @@ def posterior(
 def expectation(observations: Observations, members: Distribution) -> tuple[Tensor, Tensor]:
     """E[Z_k | y] (probabilities for classes) of each *member*, and log p(y) of each set.
 
-    `members` is in float64, one entry per member, and free of gradients. What is impossible is
-    not looked for: such a set has a log-likelihood of −inf or NaN.
+    `members` is in float64, without gradients, one entry per member. An impossible y is not an
+    error: its log-likelihood is −inf or NaN.
     """
     values, _, each = _moments(observations, members, spread=False)
     return values, each
@@ -100,12 +100,12 @@ def expectation(observations: Observations, members: Distribution) -> tuple[Tens
 def _moments(
     o: Observations, d: Distribution, spread: bool
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """Means (or probabilities), standard deviations where wanted and known, and log p(y)."""
+    """Means (or probabilities), standard deviations if `spread` and computable, and log p(y)."""
     family = family_of(d)
-    if not family.has_mean(d):
+    if not has_mean(d):
         raise TypeError(
-            f"{family.__name__} targets have no mean, so that none can be given for a posterior: "
-            f"choose a family with lighter tails, such as Normal() or StudentT()"
+            f"{family.__name__} targets have no mean, and so their posterior has none: choose a "
+            f"family with lighter tails, such as Normal() or StudentT()"
         )
     natural = family.natural(d)
     if natural is None:
@@ -136,10 +136,9 @@ def _moments(
 def _grad(value: Tensor, leaf: Tensor, create_graph: bool = False) -> Tensor:
     if not value.requires_grad:
         return torch.zeros_like(leaf)
-    found = torch.autograd.grad(
-        value, leaf, create_graph=create_graph, retain_graph=True, allow_unused=True
+    return torch.autograd.grad(
+        value, leaf, create_graph=create_graph, retain_graph=True, materialize_grads=True
     )[0]
-    return torch.zeros_like(leaf) if found is None else found
 
 
 def _diagonal(slope: Tensor, leaf: Tensor, sets: Sets) -> Tensor:
@@ -153,7 +152,7 @@ def _diagonal(slope: Tensor, leaf: Tensor, sets: Sets) -> Tensor:
 
 
 def _from_tilted(o: Observations, d: Distribution) -> tuple[Tensor, Tensor]:
-    """E[Z_k | y] from the likelihood L_j with another p_j for member k, and log p(y).
+    """E[Z_k | y] from the likelihoods L_j with p_j in place of the density of member k; log p(y).
 
     Where z p(z) = E[Z] p(z) + Σ c_j (p_j(z) − p(z)), multiplying by p(y | Z_k = z) and integrating
     gives E[Z_k | y] = E[Z_k] + Σ c_j (L_j/L − 1).
@@ -162,8 +161,8 @@ def _from_tilted(o: Observations, d: Distribution) -> tuple[Tensor, Tensor]:
     others = family.tilted(d)
     if others is None:
         raise TypeError(
-            f"the posterior of {family.__name__} targets is not known: give the family a method "
-            f"`natural` or `tilted`"
+            f"the posterior of {family.__name__} targets cannot be computed: give the family a "
+            f"method `natural` or `tilted`"
         )
     sets, position = o.sets, torch.from_numpy(_positions(o.sets))
     n_sets, n_members = len(sets), len(sets.indices)

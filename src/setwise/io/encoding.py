@@ -1,9 +1,9 @@
 """Arguments of estimators and learners as JSON values, and back: no pickle, no code.
 
 JSON values stay as they are; other things are objects with a `kind`: tuples, dicts, arrays, paths,
-devices, families, learners and scikit-learn's estimators. What has no such form (a function, a
-torch module) is kept by its description only. Classes are looked up by name among those that are
-known, never imported.
+devices, families, learners and scikit-learn's estimators. Of what has no such form (a function, a
+torch module) only a description is kept. Classes are looked up by name among those that are known,
+never imported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NotSaved:
 
 
 def arguments(thing: Any) -> dict[str, Any]:
-    """The constructor's arguments of an estimator or learner; what has no form is described."""
+    """The constructor's arguments of an estimator or learner, or their descriptions."""
     out = {}
     for name, value in thing.get_params(deep=False).items():
         try:
@@ -48,7 +48,7 @@ def arguments(thing: Any) -> dict[str, Any]:
 
 
 def encode(value: Any) -> Any:
-    """A value in the form that the format has for it; TypeError where it has none."""
+    """A value as JSON; TypeError where it has no such form."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.generic):
@@ -61,19 +61,20 @@ def encode(value: Any) -> Any:
         return {"kind": "dict", "items": [[encode(k), encode(v)] for k, v in value.items()]}
     if isinstance(value, np.ndarray) and value.dtype.kind in "biufUO":
         items = [encode(v) for v in value.ravel().tolist()]
-        kind = {"kind": "array", "dtype": value.dtype.str, "shape": list(value.shape)}
-        return {**kind, "items": items}
+        shape = list(value.shape)
+        return {"kind": "array", "dtype": value.dtype.str, "shape": shape, "items": items}
     if isinstance(value, Path | torch.device):
         return {"kind": "path" if isinstance(value, Path) else "device", "value": str(value)}
+    name = type(value).__name__
     if isinstance(value, Family):
         names = inspect.signature(type(value)).parameters
         params = {name: encode(getattr(value, name)) for name in names}
-        return {"kind": "family", "class": type(value).__name__, "params": params}
+        return {"kind": "family", "class": name, "params": params}
     if isinstance(value, Learner):
-        return {"kind": "learner", "class": type(value).__name__, "params": arguments(value)}
+        return {"kind": "learner", "class": name, "params": arguments(value)}
     if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
-        return {"kind": "sklearn", "class": type(value).__name__, "params": arguments(value)}
-    raise TypeError(f"{value!r} cannot be saved without pickle: it is no plain value"[:500])
+        return {"kind": "sklearn", "class": name, "params": arguments(value)}
+    raise TypeError(f"{value!r} cannot be saved without pickle: it is not a plain value"[:500])
 
 
 def decode(value: Any, module: Any) -> Any:

@@ -3,25 +3,26 @@
 A saved folder holds `setwise.json` and one folder `model-…` with the model's own files (native
 model files of the boosting libraries, safetensors). `setwise.json` is an object with
 
-* `format`: the version of this description, 1; a newer one is refused;
+* `format`: the version of this description; another one is refused;
 * `sha256`: the digest of this very file with 64 zeros in place of the digest;
 * `setwise`: the version that wrote it;
 * `estimator`, `params`: the class of the estimator and its constructor's arguments;
 * `family`, `learner`: what the arguments meant when the estimator was fitted;
 * `model`: the `class` of the model, the `facts` that it needs and the `folder` of its files;
-* `shared`: the shared parameters; `identifiability`, `alignment`: what labels tell, what `align`
-  found; `n_features_in`, `feature_names_in`, `history`: as the attributes of these names;
+* `shared`, `spread`, `steps`, `intercept`, `identifiability`, `alignment`, `n_features_in`,
+  `feature_names_in`, `history`: the fitted attributes of these names;
+* `summary`: what `est.summary()` says of the fit, and what `align` is sure of;
 * `files`: the sha256 of every other file.
 
-`setwise.io.encoding` says how arguments are written. What has no form in JSON (a function, a torch
-module) is kept by its description only: the loaded model predicts all the same, and `fit` asks for
-it.
+`setwise.io.encoding` says how arguments are written. Of what has no form in JSON (a function, a
+torch module) only a description is kept: the loaded model predicts all the same, but `fit` needs
+the real thing.
 
-Digests find damage, not malice: whoever can write a folder can write its digests, and so give you
+Digests detect damage, not malice: whoever can write a folder can write its digests, and so give you
 a wrong model, but no code. (The boosting libraries read their model files with their own parsers.)
 
-A save writes its files beside the old ones and then replaces `setwise.json` in one step: whenever
-it is interrupted, the folder holds a whole model, the old one or the new one.
+A save writes its files beside the old ones and then replaces `setwise.json` in one step, so that
+an interrupted save leaves a whole model, the old one or the new one.
 """
 
 from __future__ import annotations
@@ -29,7 +30,6 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-import os
 import re
 import shutil
 import uuid
@@ -43,6 +43,8 @@ import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 
+from setwise._files import beside
+from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family
 from setwise.identifiability import Alignment, Identifiability
 from setwise.io.encoding import arguments, decode, encode, known
@@ -53,26 +55,16 @@ __all__ = ["Saveable", "load", "save"]
 
 FORMAT = 2
 NAME = "setwise.json"
-OURS = re.compile(r"setwise\.json(\.part)?|model-[0-9a-f]{32}")
+OURS = re.compile(r"setwise\.json|\.setwise\.json\.\w+\.part|model-[0-9a-f]{32}")
 DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
+VALIDATION = ("validation", "leaderboard", "held_out_score", "constant_score", "overlap")
 FIELDS: dict[str, type | tuple[type, ...]] = {
-    "setwise": str,
-    "estimator": str,
-    "params": dict,
-    "family": dict,
-    "learner": dict,
-    "model": dict,
-    "shared": list,
-    "spread": list,
-    "steps": int,
-    "intercept": dict,
-    "identifiability": dict,
-    "alignment": (dict, type(None)),
-    "n_features_in": (int, type(None)),
-    "feature_names_in": (list, type(None)),
-    "history": list,
-    "files": dict,
-}
+    "setwise": str, "estimator": str, "params": dict, "family": dict, "learner": dict,
+    "model": dict, "shared": list, "spread": list, "steps": int, "intercept": dict,
+    "identifiability": dict, "alignment": (dict, type(None)), "n_features_in": (int, type(None)),
+    "feature_names_in": (list, type(None)), "history": list,
+    "validation": dict, "summary": dict, "files": dict,
+}  # fmt: skip
 
 
 # ---- writing
@@ -98,36 +90,30 @@ def save(est: Any, folder: str | Path) -> None:
     _check_target(folder)
     is_new = not folder.exists()
     own = folder / f"model-{uuid.uuid4().hex}"
-    part = folder / (NAME + ".part")
     try:
         own.mkdir(parents=True)
-        facts = est.model_.save(own)
-        files = {path.relative_to(folder).as_posix(): _digest(path) for path in _files(own)}
-        text = _seal(_describe(est, own.name, facts, files))
-        with part.open("wb") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
+        facts, told = est.model_.save(own), est._described(own)
+        written = sorted(path for path in own.rglob("*") if path.is_file())
+        files = {path.relative_to(folder).as_posix(): _digest(path) for path in written}
+        with beside(folder / NAME) as part:
+            part.write_bytes(_seal(_describe(est, own.name, facts, told, files)))
     except BaseException:
-        part.unlink(missing_ok=True)
         shutil.rmtree(own, ignore_errors=True)
         if is_new:
             with suppress(OSError):
                 folder.rmdir()
         raise
-    part.replace(folder / NAME)
     for old in folder.glob("model-*"):
         if old != own:
             shutil.rmtree(old, ignore_errors=True)
 
 
 def _check_target(folder: Path) -> None:
-    """Raises unless the folder is free, or holds nothing but what `save` once wrote."""
-    if not folder.exists():
-        return
-    if not folder.is_dir():
+    """Raises unless the folder is new, empty, or holds nothing but a saved model."""
+    if folder.is_file():
         raise ValueError(f"{folder} is a file: a model is saved into a folder, name another one")
-    others = sorted(path.name for path in folder.iterdir() if not OURS.fullmatch(path.name))
+    inside = folder.iterdir() if folder.exists() else ()
+    others = sorted(path.name for path in inside if not OURS.fullmatch(path.name))
     if others:
         raise ValueError(
             f"{folder} holds other things than a saved model ({', '.join(others[:5])}): name a new "
@@ -135,12 +121,13 @@ def _check_target(folder: Path) -> None:
         )
 
 
-def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) -> dict[str, Any]:
+def _describe(
+    est: Any, own: str, facts: dict[str, Any], told: dict[str, Any], files: dict[str, str]
+) -> dict[str, Any]:
     params = arguments(est)
-    if hasattr(est, "classes_"):  # predictions name them, so they must be kept
-        labels = params["n_classes"]
-        is_kept = not isinstance(labels, dict) or labels["kind"] != "unsaved"
-        params["n_classes"] = labels if is_kept else encode(est.classes_)
+    labels = params.get("n_classes")
+    if isinstance(labels, dict) and labels["kind"] == "unsaved":  # but predictions need them
+        params["n_classes"] = encode(est.classes_)
     alignment = est.alignment_
     names = getattr(est, "feature_names_in_", None)
     return {
@@ -155,18 +142,20 @@ def _describe(est: Any, own: str, facts: dict[str, Any], files: dict[str, str]) 
         "shared": est.shared_.tolist(),
         "spread": est.spread_.tolist(),
         "steps": est.steps_,
-        "intercept": {name: part.tolist() for name, part in est.intercept_._asdict().items()},
+        "intercept": {name: part.tolist() for name, part in est.constant_._asdict().items()},
         "identifiability": est.identifiability_.facts(),
         "alignment": None if alignment is None else alignment.facts(),
         "n_features_in": est.n_features_in_,
         "feature_names_in": None if names is None else [str(name) for name in names],
         "history": est.history_,
+        "validation": {name: getattr(est, name + "_") for name in VALIDATION},
+        "summary": told,
         "files": files,
     }
 
 
 def _plain(value: Any) -> Any:
-    """numpy's numbers and arrays among facts, as JSON knows them."""
+    """numpy's numbers and arrays as JSON has them."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not fit for JSON: {value!r}"[:500])
@@ -179,10 +168,6 @@ def _seal(body: dict[str, Any]) -> bytes:
     return text.replace(b"0" * 64, digest.encode(), 1)
 
 
-def _files(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.rglob("*") if path.is_file())
-
-
 def _digest(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
@@ -192,7 +177,7 @@ def _digest(path: Path) -> str:
 
 
 class Saveable:
-    """What can be saved and loaded: a class derived from this is known to `load`."""
+    """A base class of estimators that `load` knows."""
 
     def save(self, folder: str | Path) -> None:
         """Writes the fitted estimator into a folder, without pickle; `setwise.load` reads it."""
@@ -213,13 +198,13 @@ def load(folder: str | Path, *, module: Any = None) -> Any:
         return _rebuild(folder, body, module)
     except (ImportError, MemoryError):
         raise
-    except Exception as error:  # whatever a library says of what it cannot read
+    except Exception as error:  # a library may raise anything about what it cannot read
         said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
         raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
 
 
 def _read(folder: Path) -> dict[str, Any]:
-    """The description, after every check that it can be given by itself."""
+    """The description, once checked by itself."""
     path = folder / NAME
     if not path.is_file():
         missing = f"has no {NAME}" if folder.is_dir() else "is not a folder"
@@ -273,15 +258,12 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
         raise ValueError("'family' or 'learner' is something else")
     family, intercept = est.family_, body["intercept"]
     est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
-    est.steps_ = body["steps"]
     est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
-    est.intercept_ = Intercept(
+    est.constant_ = Intercept(
         _vector(intercept["raw"], len(family.outputs), "outputs"),
         _vector(intercept["shared"], len(family.shared), "shared parameters"),
     )
-    facts = body["model"]
-    model = known(facts["class"], models(), "model")
-    own = facts["folder"]
+    model, own = known(body["model"]["class"], models(), "model"), body["model"]["folder"]
     if not OURS.fullmatch(own):
         raise ValueError(f"{own!r} is no folder of a model")
     given = {}
@@ -289,11 +271,15 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
         given["module"] = module
     elif module is not None:
         raise ValueError(f"module= is for networks of your own, but this is a {model.__name__}")
-    est.model_ = model.load(folder / own, facts["facts"], **given)
+    est.model_ = model.load(folder / own, body["model"]["facts"], **given)
     est.identifiability_ = Identifiability.from_facts(body["identifiability"])
     alignment = body["alignment"]
     est.alignment_ = None if alignment is None else Alignment.from_facts(alignment)
-    est.history_, est.n_features_in_ = body["history"], body["n_features_in"]
+    est._describe_again(folder / own, body["summary"])
+    for name in VALIDATION:
+        setattr(est, name + "_", body["validation"][name])
+    for name in ("steps", "history", "n_features_in"):
+        setattr(est, f"{name}_", body[name])
     names = body["feature_names_in"]
     if names is not None:
         est.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
@@ -310,11 +296,5 @@ def _vector(values: Any, length: int, what: str) -> torch.Tensor:
 def _estimators() -> dict[str, type[Any]]:
     """The estimators and what is derived from them, by name."""
     import_module("setwise.estimators")  # the library's own, which build upon this module
-    found: dict[str, type[Any]] = {}
-    todo: list[type[Any]] = Saveable.__subclasses__()
-    while todo:
-        cls = todo.pop()
-        todo.extend(cls.__subclasses__())
-        if not cls.__name__.startswith("_"):
-            found[cls.__name__] = cls
-    return found
+    found = {cls.__name__: cls for cls in concrete_subclasses(Saveable) if cls is not Saveable}
+    return {name: cls for name, cls in found.items() if not name.startswith("_")}

@@ -8,19 +8,26 @@ takes a `Task` (features and an objective over the rows' raw parameters) and ret
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from setwise._subclasses import concrete_subclasses
+from setwise._threads import worth
+from setwise.learners.inputs import n_features, n_rows
 from setwise.learners.progress import Progress
 from setwise.objective import Intercept, Objective
 
-__all__ = ["Fitted", "Learner", "Model", "Task", "learners", "models", "resolve"]
+if TYPE_CHECKING:
+    from setwise.identifiability import Identifiability
+
+__all__ = ["Fitted", "Learner", "Model", "Task", "learners", "models", "resolve", "shares"]
 
 
 @dataclasses.dataclass
@@ -28,10 +35,10 @@ class Task:
     """What there is to learn.
 
     `raw` and `shared` are the intercept-only maximum likelihood, where every learner begins.
-    Where `free` is false the observations cannot tell the shared parameters, which stay as given.
-    `restarts` is how many beginnings are worth trying: more than one where classes can be swapped
-    or collapse. `guide`, where given, is a first guess of the raw parameters of every row that
-    breaks that symmetry: a learner that begins at a constant should be led there first.
+    Where `free` is false the observations do not determine the shared parameters, which stay as
+    given. `restarts` is how many random beginnings are worth trying: more than one where classes
+    can be swapped or collapse. `guide`, where given, is a first guess of the raw parameters of
+    every row that breaks that symmetry: a learner that begins at a constant should go there first.
     """
 
     X: Any
@@ -39,6 +46,7 @@ class Task:
     raw: Tensor  # (outputs,)
     shared: Tensor  # (number of shared parameters,)
     free: bool = True
+    identifiability: Identifiability | None = None  # what the labels leave open
     eval: tuple[Any, Objective] | None = None
     restarts: int = 1
     guide: Tensor | None = None  # (rows, outputs)
@@ -47,7 +55,7 @@ class Task:
 
     @property
     def intercept(self) -> Intercept:
-        """`raw` and `shared` as what they are."""
+        """`raw` and `shared` as the model without features."""
         return Intercept(self.raw, self.shared)
 
 
@@ -72,6 +80,12 @@ class Model(ABC):
         return None
 
 
+def shares(gains: Any) -> NDArray[np.float64]:
+    """What each feature has gained as a share of the sum."""
+    found = np.asarray(gains, np.float64)
+    return np.asarray(found / max(found.sum(), 1e-300))
+
+
 class Fitted(NamedTuple):
     """What a fit gives back."""
 
@@ -86,7 +100,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     missing: ClassVar[bool] = False  # takes NaN in X
     sparse: ClassVar[bool] = False  # takes scipy sparse X
-    stops: ClassVar[bool] = True  # learns step by step, until held-out sets say stop
+    stops: ClassVar[bool] = True  # learns step by step and is stopped by held-out sets
 
     @abstractmethod
     def fit(self, task: Task) -> Fitted:
@@ -96,25 +110,24 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """The learner that takes so many steps, where it takes any."""
         return self
 
+    def candidates(self, task: Task) -> list[Learner]:
+        """The learners among which held-out sets choose: itself, where nothing was left open."""
+        return [self]
 
-def _concrete(root: type) -> list[type]:
-    found, todo = [], [root]
-    while todo:
-        cls = todo.pop()
-        todo.extend(cls.__subclasses__())
-        if not getattr(cls, "__abstractmethods__", None):
-            found.append(cls)
-    return sorted(set(found), key=lambda cls: cls.__name__)
+    def threads(self, task: Task) -> int | None:
+        """The number of threads that this fit is worth; None where the user has decided."""
+        features = n_features(task.X)
+        return worth(math.inf if features is None else n_rows(task.X) * features)
 
 
 def learners() -> dict[str, type[Learner]]:
     """Every learner by its lower-case name."""
-    return {cls.__name__.lower(): cls for cls in _concrete(Learner)}
+    return {cls.__name__.lower(): cls for cls in concrete_subclasses(Learner)}
 
 
 def models() -> dict[str, type[Model]]:
     """Every kind of model by its class name: what a saved file may name."""
-    return {cls.__name__: cls for cls in _concrete(Model)}
+    return {cls.__name__: cls for cls in concrete_subclasses(Model)}
 
 
 def resolve(learner: str | Learner) -> Learner:

@@ -7,11 +7,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from torch.utils.data import Subset
 
-__all__ = ["as_array", "as_table", "feature_names", "n_features", "n_rows", "native", "take_rows"]
+__all__ = [
+    "as_array",
+    "as_table",
+    "check_features",
+    "feature_names",
+    "is_frame",
+    "n_features",
+    "n_rows",
+    "native",
+    "take_rows",
+]
 
 
-def _is_frame(X: Any) -> bool:
+def is_frame(X: Any) -> bool:
+    """Whether X is a data frame: its columns have names."""
     return hasattr(X, "columns") or hasattr(X, "column_names")
 
 
@@ -21,7 +33,7 @@ def _is_dataset(X: Any) -> bool:
 
 def as_table(X: Any) -> Any:
     """X as it is where its kind is known (frames, sparse, tensors, data sets), else an array."""
-    if _is_frame(X) or sparse.issparse(X) or hasattr(X, "shape") or _is_dataset(X):
+    if is_frame(X) or sparse.issparse(X) or hasattr(X, "shape") or _is_dataset(X):
         shape = getattr(X, "shape", None)
         if shape is not None and len(shape) < 2:
             raise ValueError(
@@ -46,10 +58,25 @@ def n_features(X: Any) -> int | None:
 
 def feature_names(X: Any) -> list[str] | None:
     """Names of the columns of a data frame; None for other tables."""
-    if not _is_frame(X):
+    if not is_frame(X):
         return None
     names = X.column_names if hasattr(X, "column_names") else X.columns
     return [str(name) for name in names]
+
+
+def check_features(X: Any, number: int | None, names: list[str] | None) -> None:
+    """Raises where X has other columns than the table of the fit."""
+    found = n_features(X)
+    if number is not None and found is not None and found != number:
+        raise ValueError(f"X has {found} features, but the model was fitted with {number}")
+    mine = feature_names(X)
+    if names is not None and mine is not None and list(names) != mine:
+        missing = [name for name in names if name not in mine]
+        extra = [name for name in mine if name not in names]
+        raise ValueError(
+            f"the columns of X are not those of the fit: missing {missing[:5]}, unknown {extra[:5]}"
+            + ("" if missing or extra else "; they are the same in another order")
+        )
 
 
 def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
@@ -60,8 +87,6 @@ def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
         return X.take(rows)
     if hasattr(X, "shape"):
         return X[rows]
-    from torch.utils.data import Subset
-
     return Subset(X, rows.tolist())
 
 
@@ -73,7 +98,7 @@ def as_array(X: Any, *, missing: bool, who: str) -> NDArray[np.float64]:
     """
     if sparse.issparse(X):
         raise TypeError(f"{who} does not take sparse X: use X.toarray(), or setwise.Linear()")
-    if _is_frame(X):
+    if is_frame(X):
         import narwhals as nw
 
         frame = nw.from_native(X, eager_only=True)

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
 from scipy.sparse.linalg import lsmr
+from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from setwise.learners.base import Fitted, Learner, Model, Task
@@ -20,6 +21,7 @@ from setwise.objective import Objective, Point
 __all__ = ["Linear"]
 
 Array = NDArray[np.float64]
+ALPHAS = (0.0, 1.0, 10.0, 100.0, 1000.0)  # that held-out sets choose from
 DENSE = 5 * 10**7  # numbers in a design matrix up to which least squares is solved directly
 
 
@@ -28,9 +30,12 @@ class Linear(Learner):
 
     Least squares problems (means, sums, differences and direct observations of normal targets) are
     solved exactly; others by a trust-region Newton method with exact Hessian products. Features are
-    standardised inside; `alpha` is a ridge penalty, alpha/2 · Σ (coef/unit)², on the standardised
-    coefficients, where a location is measured in units of the targets' scale (so that alpha means
-    what it does in scikit-learn's `Ridge`). X may be sparse.
+    standardised inside, X may be sparse.
+
+    `alpha` is a ridge penalty on the coefficients of the standardised features, as scikit-learn
+    has it: with a label for each row `Linear(alpha)` is `Ridge(alpha)`, or of classes
+    `LogisticRegression(C=1/alpha)`. Means and sums are penalised as `Ridge` on the table of sets
+    would be. "auto" lets held-out sets choose from a few; without any there is no penalty.
 
     >>> Linear(alpha=1.0)
     Linear(alpha=1.0)
@@ -39,87 +44,102 @@ class Linear(Learner):
     sparse: ClassVar[bool] = True
     stops: ClassVar[bool] = False
 
-    def __init__(self, alpha: float = 0.0, *, max_iter: int = 200, tol: float = 1e-6) -> None:
+    def __init__(
+        self, alpha: float | str = "auto", *, max_iter: int = 200, tol: float = 1e-6
+    ) -> None:
         self.alpha = alpha
         self.max_iter = max_iter
         self.tol = tol
 
     def fit(self, task: Task) -> Fitted:
         """The coefficients, and shared parameters, of largest penalised likelihood."""
-        if not self.alpha >= 0:
-            raise ValueError(f"Linear: alpha is a penalty of at least 0, got {self.alpha}")
-        design = _Design(task.X)
+        self._penalty()
+        table, mean, scale = _design(task.X)
         solve = _least_squares if task.objective.quadratic else _newton
         with task.progress.running("Linear", None):
-            coef, shared, converged = solve(self, task, design)
-        return Fitted(LinearModel(*design.original(coef)), shared, converged)
+            coef, shared, converged = solve(self, task, table)
+        slopes = coef[:-1] / scale[:, None]
+        penalty = self._curvature(task, shared) * scale[:, None] ** 2
+        return Fitted(LinearModel(slopes, coef[-1] - mean @ slopes, penalty), shared, converged)
+
+    def _penalty(self) -> float:
+        """alpha as a number."""
+        if self.alpha == "auto":
+            return 0.0
+        if isinstance(self.alpha, str) or not self.alpha >= 0:
+            raise ValueError(
+                f'Linear: alpha is a penalty of at least 0, or "auto"; got {self.alpha!r}'
+            )
+        return self.alpha
+
+    def _curvature(self, task: Task, shared: Tensor) -> Array:
+        """The second derivative of the penalty in each output's coefficients."""
+        objective, alpha = task.objective, self._penalty()
+        if alpha and objective.quadratic:
+            weights = [term.least_squares(shared).weight for term in objective.terms]
+            alpha *= float(np.concatenate(weights).mean())
+        elif objective.of_classes and objective.n_outputs == 2:
+            alpha *= 2
+        at = shared if objective.quadratic else task.shared
+        return np.asarray(alpha / objective.family.units(task.raw, at).numpy() ** 2)
+
+    def candidates(self, task: Task) -> list[Learner]:
+        """One for each penalty that held-out sets may choose from."""
+        if self.alpha != "auto":
+            return [self]
+        return [Linear(alpha, max_iter=self.max_iter, tol=self.tol) for alpha in ALPHAS]
 
 
-class _Design:
-    """Standardised features and a column of ones; sparse features are scaled, not centred."""
+def _design(X: Any) -> tuple[Any, Array, Array]:
+    """Standardised features and a column of ones, and the means and scales of the features.
 
-    def __init__(self, X: Any) -> None:
-        if sparse.issparse(X):
-            self.mean = np.zeros(X.shape[1])
-            square = np.asarray(X.multiply(X).mean(0)).ravel()
-            mean = np.asarray(X.mean(0)).ravel()
-            self.scale = np.sqrt(np.maximum(square - mean**2, 0.0))
-        else:
-            X = as_array(X, missing=False, who="Linear")
-            self.mean, self.scale = X.mean(0), X.std(0)
-        tiny = self.scale <= 1e-12 * np.maximum(np.abs(self.mean), 1e-300)
-        self.scale = np.where(tiny, 1.0, self.scale)
-        ones = np.ones((X.shape[0], 1))
-        if sparse.issparse(X):
-            scaled = X @ sparse.diags_array(1 / self.scale)
-            self.table: Any = sparse.hstack([scaled, ones]).tocsr()
-        else:
-            self.table = np.hstack([(X - self.mean) / self.scale, ones])
-
-    def original(self, coef: Array) -> tuple[Array, Array]:
-        """Coefficients and intercepts for the features as they came."""
-        slopes = coef[:-1] / self.scale[:, None]
-        return slopes, coef[-1] - self.mean @ slopes
+    Sparse features are scaled, not centred: their means count as 0.
+    """
+    ones = np.ones((X.shape[0], 1))
+    if sparse.issparse(X):
+        scaler = StandardScaler(with_mean=False)
+        table = sparse.hstack([scaler.fit_transform(X), ones], format="csr")
+        return table, np.zeros(X.shape[1]), scaler.scale_
+    scaler = StandardScaler()
+    scaled = scaler.fit_transform(as_array(X, missing=False, who="Linear"))
+    return np.hstack([scaled, ones]), scaler.mean_, scaler.scale_
 
 
-def _least_squares(learner: Linear, task: Task, design: _Design) -> tuple[Array, Tensor, bool]:
+def _least_squares(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, bool]:
     """Weighted least squares; repeated where the weights depend on the shared scale."""
     objective, shared = task.objective, task.shared
     start = task.raw.numpy()
     converged, previous = False, np.inf
     for _ in range(learner.max_iter):
-        coef = _solve_once(learner, objective, shared, design, start)
-        raw = torch.from_numpy(design.table @ coef)
+        coef = _solve_once(learner, objective, shared, table, start)
+        raw = torch.from_numpy(table @ coef)
         if task.free:
             shared = objective.fit_shared(raw, shared)
         value = objective.value(raw, shared)
         task.progress.step(train=-value / objective.total_weight)
-        if not (task.free and objective.n_shared) or objective.separable:
-            converged = True
-            break
-        if previous - value <= learner.tol * learner.tol * max(1.0, abs(value)):
-            converged = True
+        once = not (task.free and objective.n_shared) or objective.separable
+        converged = once or previous - value <= learner.tol**2 * max(1.0, abs(value))
+        if converged:
             break
         previous = value
     return coef, shared, converged
 
 
 def _solve_once(
-    learner: Linear, objective: Objective, shared: Tensor, design: _Design, start: Array
+    learner: Linear, objective: Objective, shared: Tensor, table: Any, start: Array
 ) -> Array:
-    blocks, targets = [], []
+    blocks, targets, weights = [], [], []
     for term in objective.terms:
         matrix, target, weight = term.least_squares(shared)
         root = np.sqrt(weight)
-        rows = matrix @ design.table
+        weights.append(weight)
+        rows = matrix @ table
         level = matrix @ np.full(matrix.shape[1], start[0])
-        blocks.append(
-            rows.multiply(root[:, None]) if sparse.issparse(rows) else rows * root[:, None]
-        )
+        blocks.append(sparse.diags_array(root) @ rows)
         targets.append((target - level) * root)
-    width = design.table.shape[1]
-    if learner.alpha:
-        blocks.append(np.sqrt(learner.alpha) * np.eye(width - 1, width))
+    width = table.shape[1]
+    if alpha := learner._penalty():  # in units of the precision of a set's label
+        blocks.append(np.sqrt(alpha * np.concatenate(weights).mean()) * np.eye(width - 1, width))
         targets.append(np.zeros(width - 1))
     target = np.concatenate(targets)
     if any(sparse.issparse(b) for b in blocks) or len(target) * width > DENSE:
@@ -132,76 +152,67 @@ def _solve_once(
     return coef
 
 
-def _newton(learner: Linear, task: Task, design: _Design) -> tuple[Array, Tensor, bool]:
+def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, bool]:
     """Trust-region Newton with conjugate gradients."""
-    objective, table = task.objective, design.table
+    objective = task.objective
     units = objective.family.units(task.raw, task.shared).numpy()
-    width, n_outputs = table.shape[1], objective.n_outputs
+    shape = table.shape[1], objective.n_outputs
     n_shared = objective.n_shared if task.free else 0
     weight = objective.total_weight
-    penalty = np.full((width, n_outputs), learner.alpha / weight)
+    penalty = np.full(shape, learner._penalty() / weight)
     penalty[-1] = 0.0
+    if objective.of_classes and objective.n_outputs == 2:
+        penalty *= 2  # two opposite logits have one coefficient of twice the size in scikit-learn
     last: dict[bytes, Point] = {}
 
-    def unpack(x: Array) -> tuple[Array, Tensor]:
-        coef = x[: width * n_outputs].reshape(width, n_outputs)
-        shared = torch.from_numpy(x[width * n_outputs :].copy()) if n_shared else task.shared
-        return coef, shared
-
-    def point(x: Array) -> Point:
-        key = x.tobytes()
-        if key not in last:
-            last.clear()
-            coef, shared = unpack(x)
-            last[key] = objective.at(torch.from_numpy(table @ (coef * units)), shared)
-        return last[key]
-
-    def value(x: Array) -> float:
-        coef, _ = unpack(x)
-        found = point(x).value / weight + 0.5 * float((penalty * coef**2).sum())
-        return found if np.isfinite(found) else np.inf
+    def unpack(x: Array, fixed: Tensor) -> tuple[Array, Tensor, Tensor]:
+        coef = x[: penalty.size].reshape(shape)
+        shared = torch.from_numpy(x[penalty.size :].copy()) if n_shared else fixed
+        return coef, torch.from_numpy(table @ (coef * units)), shared
 
     def pack(raw: Tensor, shared: Tensor, coef: Array) -> Array:
         slopes = (table.T @ raw.numpy()) * units / weight + penalty * coef
         return np.concatenate([slopes.ravel(), shared.numpy()[:n_shared] / weight])
 
-    def gradient(x: Array) -> Array:
-        return pack(point(x).gradient, point(x).shared_gradient, unpack(x)[0])
+    def point(x: Array) -> Point:
+        key = x.tobytes()
+        if key not in last:
+            last.clear()
+            last[key] = objective.at(*unpack(x, task.shared)[1:])
+        return last[key]
+
+    def value(x: Array) -> tuple[float, Array]:
+        here, coef = point(x), x[: penalty.size].reshape(shape)
+        total = here.value / weight + 0.5 * float((penalty * coef**2).sum())
+        gradient = pack(here.gradient, here.shared_gradient, coef)
+        return (total if np.isfinite(total) else np.inf), gradient
 
     def product(x: Array, v: Array) -> Array:
-        coef = v[: width * n_outputs].reshape(width, n_outputs)
-        shared = torch.zeros_like(task.shared)
-        if n_shared:
-            shared = torch.from_numpy(v[width * n_outputs :].copy())
-        raw = torch.from_numpy(table @ (coef * units))
+        coef, raw, shared = unpack(v, torch.zeros_like(task.shared))
         return pack(*point(x).product(raw, shared), coef)
 
-    coef = np.zeros((width, n_outputs))
+    coef = np.zeros(shape)
     if task.guide is not None:
-        guide = (task.guide.numpy() - task.raw.numpy()) / units
-        coef = linalg.lstsq(_dense(table), guide, cond=1e-6)[0]
+        dense = table.toarray() if sparse.issparse(table) else table
+        coef = linalg.lstsq(dense, (task.guide.numpy() - task.raw.numpy()) / units, cond=1e-6)[0]
     coef[-1] += task.raw.numpy() / units
     begin = np.concatenate([coef.ravel(), task.shared.numpy()[:n_shared]])
     found = optimize.minimize(
-        value, begin, jac=gradient, hessp=product, method="trust-ncg",
+        value, begin, jac=True, hessp=product, method="trust-ncg",
         callback=lambda x: task.progress.step(train=-point(x).value / weight),
         options={"maxiter": learner.max_iter, "gtol": learner.tol, "max_trust_radius": 1e4},
     )  # fmt: skip
-    coef, shared = unpack(np.asarray(found.x))
-    small = float(np.abs(gradient(found.x)).max()) <= 10 * learner.tol
+    coef, _, shared = unpack(np.asarray(found.x), task.shared)
+    small = float(np.abs(found.jac).max()) <= 10 * learner.tol
     return coef * units, shared, bool(found.success) or small
 
 
-def _dense(table: Any) -> Array:
-    dense: Array = table.toarray() if sparse.issparse(table) else table
-    return dense
-
-
 class LinearModel(Model):
-    """Coefficients (features, outputs) and intercepts (outputs)."""
+    """Coefficients (features, outputs), intercepts (outputs), the curvature of the penalty."""
 
-    def __init__(self, coef: Array, intercept: Array) -> None:
+    def __init__(self, coef: Array, intercept: Array, penalty: Array | None = None) -> None:
         self.coef, self.intercept = coef, intercept
+        self.penalty = np.zeros_like(coef) if penalty is None else penalty
 
     def raw(self, X: Any) -> Array:
         if not sparse.issparse(X):
@@ -210,11 +221,11 @@ class LinearModel(Model):
         return out
 
     def save(self, folder: Path) -> dict[str, Any]:
-        parts = {"coef": np.ascontiguousarray(self.coef), "intercept": self.intercept.copy()}
+        parts = {name: np.ascontiguousarray(array) for name, array in vars(self).items()}
         safetensors.numpy.save_file(parts, folder / "linear.safetensors")
         return {}
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> LinearModel:
         parts = safetensors.numpy.load_file(folder / "linear.safetensors")
-        return cls(parts["coef"], parts["intercept"])
+        return cls(**parts)

@@ -38,9 +38,6 @@ class Progress:
         """While something of `total` steps runs (None: unknown)."""
         self._started = time.perf_counter()
         console = Console(stderr=True)
-        if not (self.verbose and console.is_terminal):
-            yield
-            return
         self._bar = Bar(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -49,11 +46,11 @@ class Progress:
             TimeRemainingColumn(),
             console=console,
             transient=True,
+            disable=not (self.verbose and console.is_terminal),
         )
         self._task = self._bar.add_task(what, total=total, figures="")
         with self._bar:
             yield
-        self._bar = None
 
     def step(self, **figures: float) -> None:
         """One more step is done; `train` and `valid` are mean log-likelihoods per set."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from abc import ABC, abstractmethod
 from importlib import import_module
 from typing import Any, ClassVar, Self
@@ -13,12 +14,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._distinct import repeating
+from setwise._subclasses import concrete_subclasses
 from setwise.distributions import point_estimate
+from setwise.errors import SetError
 from setwise.likelihood.outcome import Number, Outcome, SetSizes, Targets
 from setwise.observations import Observations
 from setwise.sets import Sets
 
-__all__ = ["Aggregate", "aggregates"]
+# Pairs of rows, (n, 2), and whether each is likely of one class.
+Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 class Aggregate(ABC):
@@ -26,23 +31,24 @@ class Aggregate(ABC):
 
     A new aggregate needs `apply`, and a rule registered with `@likelihood`; `outcome` says what
     kind of thing y is (by default one finite number per set), `size` or `set_sizes` how many
-    members a set has. The other attributes are facts that the checks use.
+    members a set has. The other attributes are facts about T.
     """
 
     size: int | None = None  # members per set; None: see `set_sizes`
     symmetric: ClassVar[bool] = True  # T does not depend on the order of the members
     identity_at_one: ClassVar[bool] = False  # T(z₁) = z₁ for a set of one
     of_differences: ClassVar[bool] = False  # T is a function of z₁ − z₂
-    of_a_function: ClassVar[bool] = False  # T is a function that the user passes: any at all
-    classes_if_unsaid: ClassVar[int | None] = None  # how many, where nothing else tells
-    not_in_words: ClassVar[str] = ""  # what to do instead, where a command line cannot make one
+    distinct: ClassVar[bool] = False  # T compares members: a row with itself says nothing
+    user_defined: ClassVar[bool] = False  # T is a function passed by the user
+    default_n_classes: ClassVar[int | None] = None  # the number of classes, where none is given
+    not_on_command_line: ClassVar[str] = ""  # what to do where the command line cannot make one
 
     @abstractmethod
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
-        """y for each set, from the members' targets `z`, listed flat; `sets.flat` is `sets`."""
+        """y of each set, from the members' targets `z`, listed one after another."""
 
     def arrange(self, z: Tensor, sets: Sets) -> Sets:
-        """The sets as `observe` reports them; only a ranking changes the order of members."""
+        """The sets that `observe` returns; only a ranking changes the order of members."""
         return sets
 
     def outcome(self, targets: Targets, size: int | None) -> Outcome:
@@ -61,17 +67,16 @@ class Aggregate(ABC):
         """Where T(z) = Σ aₖzₖ (+ noise): a for each member, and the noise's variance; else None."""
         return None
 
-    def alike(
-        self, sets: Sets, y: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Where y compares classes: pairs of rows, (n, 2), and whether they are likely alike.
+    def alike(self, sets: Sets, y: NDArray[Any]) -> Pairs | None:
+        """Where y compares classes: pairs of rows, and whether their classes are likely the same.
 
-        For a good beginning, so that "likely" will do; None where y says more, or something else.
+        Learners initialise with these, so they may be wrong at times. None where y is not, or not
+        only, a comparison.
         """
         return None
 
     def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
-        """E[y] of each set in closed form, where there is one that needs no list of outcomes."""
+        """E[y] of each set in closed form; None where there is none."""
         linear = self.linear(sets)
         if linear is None:
             return None
@@ -82,26 +87,31 @@ class Aggregate(ABC):
         """The aggregate without the noise around it."""
         return self
 
-    def tells(self, targets: Targets, size: int) -> bool:
-        """Whether y of sets of this size depends on their members at all."""
+    def informative(self, targets: Targets, size: int) -> bool:
+        """Whether y of sets of this size depends on the members' targets at all."""
         return True
 
     def with_classes(self, n_classes: int) -> Self:
-        """The same, told the number of classes where it would guess it from the targets."""
+        """The same with `n_classes` filled in, where that is a parameter that was left open."""
         if getattr(self, "n_classes", n_classes) is not None:
             return self
-        told: Any = self
-        out: Self = dataclasses.replace(told, n_classes=n_classes)
+        open_one: Any = self
+        out: Self = dataclasses.replace(open_one, n_classes=n_classes)
         return out
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
-        """Some to try, for targets of so many classes where they are classes."""
+        """Some that tests can try; `n_classes` is for targets that are classes."""
         return [cls()]
 
     def check(self, sets: Sets, y: Any) -> NDArray[Any] | None:
-        """y in its checked form; raises where sets or y do not fit this aggregate."""
+        """y as an array; raises where the sets or y do not fit this aggregate."""
         self.set_sizes(Targets()).check(self, sets)
+        if self.distinct and len(wrong := repeating(sets)):
+            at = int(wrong[0])
+            raise SetError(
+                at, f"is row {sets[at][0]} compared with itself: {self!r} needs two different rows"
+            )
         return self.check_y(sets, y)
 
     def observe(self, z: Any, sets: Any, seed: int | None = None) -> Observations:
@@ -116,6 +126,15 @@ class Aggregate(ABC):
         z = z.double() if z.is_floating_point() else z.long()
         if z.ndim != 1:
             raise ValueError(f"one target per row is expected, got shape {tuple(z.shape)}")
+        if len(twice := repeating(sets)):
+            warnings.warn(
+                f"{len(twice)} of {len(sets)} sets list a row more than once (set "
+                f"{twice[0]} is the first): each listing counts as an individual of its "
+                f"own, but `z` has one target for all of them, so that this y has another "
+                f"distribution than the likelihood assumes. Draw sets of distinct rows",
+                UserWarning,
+                stacklevel=2,
+            )
         sets = self.arrange(sets.members(z), sets)
         y = self.apply(sets.members(z), sets.flat, np.random.default_rng(seed))
         return Observations(self, sets, y)
@@ -123,12 +142,5 @@ class Aggregate(ABC):
 
 def aggregates() -> list[type[Aggregate]]:
     """Every concrete aggregate class."""
-    import_module("setwise.aggregates")  # the library's own, which build upon this module
-    found: list[type[Aggregate]] = []
-    todo: list[type[Aggregate]] = [Aggregate]  # type: ignore[type-abstract]
-    while todo:
-        cls = todo.pop()
-        todo.extend(cls.__subclasses__())
-        if not getattr(cls, "__abstractmethods__", None):
-            found.append(cls)
-    return sorted(set(found), key=lambda cls: cls.__name__)
+    import_module("setwise.aggregates")  # the library's own, which import this module
+    return concrete_subclasses(Aggregate)

@@ -5,20 +5,20 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise.distributions import kinds_of, map_parameters, parameters
+from setwise.errors import SetError
 from setwise.likelihood.aggregate import Aggregate
 from setwise.sets import Sets
-
-__all__ = ["Rule", "by_size", "evaluate", "find_rule", "likelihood", "log_likelihood", "rules"]
 
 RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]
 ClassPosterior = Callable[[Any, Any, Sets, Any], "tuple[Tensor, Tensor] | None"]
@@ -40,7 +40,7 @@ _RULES: dict[tuple[type, type], Rule] = {}
 
 
 def _known() -> dict[tuple[type, type], Rule]:
-    """All rules: the library's own aggregates, which build upon this module, register theirs."""
+    """All rules; importing the library's own aggregates registers theirs."""
     import_module("setwise.aggregates")
     return _RULES
 
@@ -54,21 +54,21 @@ def likelihood(
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
 
-    The rule gets `distribution` batched over the *members* (so `sets.flat is sets`), parameters
-    unchecked, and `y` as a tensor beside them. The first line of its docstring says how it
+    The rule gets `distribution` batched over the *members* (so `sets.flat is sets`), with unchecked
+    parameters, and `y` as a tensor on their device. The first line of its docstring says how it
     computes; `exact=False` marks rules with a stated numerical error. `distribution` may also be
     `Continuous`, `Discrete` or `Count`, for every family of that kind.
 
-    For classes, `class_posterior(aggregate, distribution, sets, y)` may give log p(y) of each set
-    and P(class | y) of each member in closed form (None where it cannot), which spares learners the
-    differentiation; `check_aggregate` proves it against the rule.
+    For classes, `class_posterior(aggregate, distribution, sets, y)` may return log p(y) of each set
+    and P(class | y) of each member in closed form (None where there is none), so that learners need
+    not differentiate the rule; `check_aggregate` compares the two.
     """
 
     def register(function: RuleFunction) -> RuleFunction:
         before = _RULES.get((aggregate, distribution))
         if before is not None and not _again(before.function, function):
             raise ValueError(
-                f"a rule for {aggregate.__name__} of {distribution.__name__} is known already: "
+                f"a rule for {aggregate.__name__} of {distribution.__name__} exists already: "
                 f"{_place(before.function)} and {_place(function)} both register one; drop one of "
                 f"them, or register it for a subclass"
             )
@@ -107,8 +107,8 @@ def find_rule(aggregate: type[Aggregate], distribution: type[Distribution]) -> R
         for d in kinds_of(distribution):
             if (a, d) in known:
                 return known[a, d]
-    for_aggregate = sorted({d.__name__ for a, d in known if issubclass(aggregate, a)})
     kinds = kinds_of(distribution)
+    for_aggregate = sorted({d.__name__ for a, d in known if issubclass(aggregate, a)})
     for_distribution = sorted({a.__name__ for a, d in known if d in kinds})
     raise TypeError(
         f"no likelihood rule is known for {aggregate.__name__} of {distribution.__name__}. "
@@ -130,19 +130,33 @@ def evaluate(aggregate: Aggregate, members: Distribution, sets: Sets, y: Any) ->
     return rule.function(aggregate, members, sets.flat, y)
 
 
-def by_size(rule: RuleFunction) -> RuleFunction:
+def in_parts(
+    parts: Sequence[tuple[NDArray[np.int64], Sets]],
+    rule: Callable[[NDArray[np.int64], Sets], Tensor],
+) -> Tensor:
+    """`rule(set numbers, those sets)` of each part, as one tensor in the order of the sets."""
+    pieces = []
+    for which, part in parts:
+        try:
+            pieces.append(rule(which, part))
+        except SetError as error:  # its number counts the sets of the part
+            raise SetError(which[error.set], error.said, error.of) from None
+    order = np.argsort(np.concatenate([which for which, _ in parts]))
+    return torch.cat(pieces)[torch.as_tensor(order, device=pieces[0].device)]
+
+
+def by_size(rule: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """Lets a rule that needs sets of one size serve ragged sets, size by size."""
 
     @functools.wraps(rule)
-    def ragged(aggregate: Any, distribution: Any, sets: Sets, y: Any) -> Tensor:
-        if sets.size is not None:
-            return rule(aggregate, distribution, sets, y)
-        pieces = []
-        for which, part in sets.by_size():
+    def ragged(aggregate: Any, distribution: Any, sets: Sets, y: Any, *more: Any) -> Tensor:
+        def of_one_size(which: NDArray[np.int64], part: Sets) -> Tensor:
             members = map_parameters(distribution, part.members)
-            pieces.append(rule(aggregate, members, part.flat, None if y is None else y[which]))
-        order = np.argsort(np.concatenate([which for which, _ in sets.by_size()]))
-        return torch.cat(pieces)[torch.as_tensor(order, device=pieces[0].device)]
+            return rule(aggregate, members, part.flat, None if y is None else y[which], *more)
+
+        if sets.size is not None:
+            return rule(aggregate, distribution, sets, y, *more)
+        return in_parts(sets.by_size(), of_one_size)
 
     return ragged
 

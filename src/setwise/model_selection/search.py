@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Iterable, Sequence
@@ -15,7 +16,7 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from setwise.learners import resolve
-from setwise.model_selection.folds import SetKFold, listed
+from setwise.validation.folds import SetKFold, listed
 from setwise.observations import Observations
 
 __all__ = ["SearchResult", "cross_validate", "search"]
@@ -34,15 +35,15 @@ def cross_validate(
 ) -> dict[str, Any]:
     """Scores an estimator on held-out sets: the mean log-likelihood per set, larger is better.
 
-    A shared or predicted scale is judged apart: the score takes the one that suits the held-out
-    sets best, as `score(..., profile=True)` does.
+    Test scores are computed with the shared or predicted scale that fits the held-out sets best, as
+    by `score(..., profile=True)`.
 
     `cv` is a number of folds, a `SetKFold`, or pairs (train, test) of observations. The estimator
     is copied for each fold; it may also be a Pipeline that ends in one of ours.
 
     Returns:
         A dict of arrays with one entry per fold: `test_score`, `fit_time`, `score_time` (seconds),
-        `n_train`, `n_test` (sets), where asked for `train_score`, and a list `estimator`.
+        `n_train`, `n_test` (sets), and if requested `train_score` and the list `estimator`.
     """
     folds = _folds(cv, X, observations)
     job = joblib.delayed(_fit_and_score)
@@ -70,22 +71,15 @@ def _fit_and_score(
     begin = time.perf_counter()
     est.fit(X, train, **fit_params)
     fitted = time.perf_counter()
-    out = {"test_score": _profile_score(est, X, test), "fit_time": fitted - begin}
+    last, table = est, X
+    if isinstance(est, Pipeline):
+        last, table = est[-1], est[:-1].transform(X)
+    out = {"test_score": float(last.score(table, test, profile=True)), "fit_time": fitted - begin}
     out["score_time"] = time.perf_counter() - fitted
     out |= {"n_train": sum(map(len, listed(train))), "n_test": sum(map(len, listed(test)))}
     if train_score:
         out["train_score"] = est.score(X, train)
     return {**out, "estimator": est}
-
-
-def _profile_score(est: Any, X: Any, test: Any) -> float:
-    """The score that compares models: see `setwise.AggregateRegressor.score`."""
-    if isinstance(est, Pipeline):
-        return float(est[-1].score(est[:-1].transform(X), test, profile=True))
-    return float(est.score(X, test, profile=True))
-
-
-# ---- search
 
 
 @dataclass(frozen=True, repr=False)
@@ -127,13 +121,13 @@ def search(
     refit: bool = True,
     n_jobs: int | None = None,
 ) -> SearchResult:
-    """Looks for the parameters of largest likelihood of held-out sets, with Optuna.
+    """Searches for the parameters that maximise the likelihood of held-out sets, with Optuna.
 
     `space` maps names of parameters, nested as in scikit-learn (`learner__num_leaves`), to a list
     of choices, to (low, high), or to (low, high, "log"); two whole numbers mean whole numbers. The
     folds are the same for all trials; `n_jobs` is how many of them run at once. After `timeout`
-    seconds no trial is begun. A trial that fails is noted in the result and does not end the
-    search, unless all fail.
+    seconds no trial is started. A trial that fails is noted in the result; the search ends with an
+    error only if all fail.
     """
     try:
         import optuna
@@ -143,15 +137,23 @@ def search(
             "candidates yourself with cross_validate"
         ) from error
     est = _with_learners(clone(est), space)
-    for name, spec in space.items():
-        _check_spec(name, spec)
-    _set(est, {name: spec[0] for name, spec in space.items()})  # the names exist
+    domains = {name: _domain(name, spec) for name, spec in space.items()}
+    _set(est, {name: spec[0] for name, spec in space.items()})  # raises where a name is unknown
     folds = _folds(cv, X, observations)
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    seed = int(check_random_state(random_state).randint(2**31 - 1))
+    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
+    optuna.logging.set_verbosity(level)
     trials: list[dict[str, Any]] = []
     errors: list[Exception] = []
-
-    def value(trial: Any) -> float:
-        params = {name: _suggest(trial, name, spec) for name, spec in space.items()}
+    end = math.inf if timeout is None else time.monotonic() + timeout
+    while len(trials) < n_trials and time.monotonic() < end:
+        trial = study.ask(domains)
+        params = {
+            name: spec[trial.params[name]] if isinstance(spec, list) else trial.params[name]
+            for name, spec in space.items()
+        }
         trials.append({"number": trial.number, **params, "score": None})
         begin = time.perf_counter()
         try:
@@ -162,22 +164,11 @@ def search(
         except Exception as error:
             errors.append(error)
             trials[-1]["error"] = f"{type(error).__name__}: {error}"
-            raise optuna.TrialPruned from error
-        finally:
-            trials[-1]["seconds"] = time.perf_counter() - begin
-        trials[-1] |= {"score": score, "std": float(scores["test_score"].std())}
-        return score
-
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        study = optuna.create_study(
-            direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed)
-        )
-        study.optimize(value, n_trials=n_trials, timeout=timeout)
-    finally:
-        optuna.logging.set_verbosity(level)
+            study.tell(trial, state=optuna.trial.TrialState.PRUNED)
+        else:
+            trials[-1] |= {"score": score, "std": float(scores["test_score"].std())}
+            study.tell(trial, score)
+        trials[-1]["seconds"] = time.perf_counter() - begin
     done = [trial for trial in trials if trial["score"] is not None]
     if not done:
         last = errors[-1] if errors else "there was no time for any"
@@ -195,7 +186,7 @@ def search(
 
 
 def _with_learners(est: Any, space: dict[str, Any]) -> Any:
-    """The estimator with a learner in place of a mere name, where the space asks for its parts."""
+    """The estimator with learners instead of their names, where the space has their parameters."""
     for name in space:
         owner = name.rpartition("__")[0]
         if owner and isinstance(found := est.get_params().get(owner), str):
@@ -208,24 +199,20 @@ def _set(est: Any, params: dict[str, Any]) -> Any:
     return clone(est).set_params(**{name: clone(v, safe=False) for name, v in params.items()})
 
 
-def _check_spec(name: str, spec: Any) -> None:
-    if isinstance(spec, list) and spec:
-        return
+def _domain(name: str, spec: Any) -> Any:
+    """What Optuna draws from for this entry of a space."""
+    from optuna import distributions
+
+    if isinstance(spec, list) and spec:  # by number, since choices may be of any type
+        return distributions.CategoricalDistribution(range(len(spec)))
     if isinstance(spec, tuple) and (len(spec) == 2 or (len(spec) == 3 and spec[2] == "log")):
-        low, high = spec[:2]
+        low, high, log = spec[0], spec[1], len(spec) == 3
         numbers = all(isinstance(v, int | float) and not isinstance(v, bool) for v in (low, high))
-        if numbers and low < high and (len(spec) == 2 or low > 0):
-            return
+        if numbers and low < high and (low > 0 or not log):
+            whole = isinstance(low, int) and isinstance(high, int)
+            kind = distributions.IntDistribution if whole else distributions.FloatDistribution
+            return kind(low, high, log=log)
     raise ValueError(
         f"space[{name!r}] must be a list of choices, (low, high) with low < high, or "
         f'(low, high, "log") with 0 < low < high; got {spec!r}'
     )
-
-
-def _suggest(trial: Any, name: str, spec: Any) -> Any:
-    if isinstance(spec, list):  # by number: choices may be anything, learners too
-        return spec[trial.suggest_categorical(name, range(len(spec)))]
-    low, high, log = spec[0], spec[1], len(spec) == 3
-    if isinstance(low, int) and isinstance(high, int):
-        return trial.suggest_int(name, low, high, log=log)
-    return trial.suggest_float(name, low, high, log=log)

@@ -1,12 +1,14 @@
 """The one home of −Σ log p(y) and its derivatives, in the raw parameters of rows."""
 
+from setwise.objective.given import objective_of
 from setwise.objective.objective import Batch, Objective
-from setwise.objective.profile import Intercept, Judged, judge, surely_worse
+from setwise.objective.profile import HeldOut, Intercept, Judged, judge, surely_worse
 from setwise.objective.terms import FirstOrder, LeastSquares, Point, Term
 
 __all__ = [
     "Batch",
     "FirstOrder",
+    "HeldOut",
     "Intercept",
     "Judged",
     "LeastSquares",
@@ -14,5 +16,6 @@ __all__ = [
     "Point",
     "Term",
     "judge",
+    "objective_of",
     "surely_worse",
 ]

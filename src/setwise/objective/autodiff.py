@@ -31,10 +31,6 @@ class AutodiffTerm(Term):
         sets = self.sets
         return np.arange(len(sets.indices)) - np.repeat(sets.offsets[:-1], sets.sizes)
 
-    def members(self, raw: Tensor) -> Tensor:
-        """The members' lines of a table of rows."""
-        return raw.index_select(0, self.sets.tensor("indices", raw))
-
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return AutodiffPoint(self, raw, shared)
 
@@ -45,13 +41,20 @@ class AutodiffPoint(Point):
     def __init__(self, term: AutodiffTerm, raw: Tensor, shared: Tensor) -> None:
         self.term = term
         with torch.enable_grad():
-            self.leaf = term.members(raw.detach()).requires_grad_()
+            self.leaf = self._gather(raw.detach()).requires_grad_()
             self.leaf_shared = shared.detach().clone().requires_grad_()
-            loss = -term.weighted(term.at_members(self.leaf, self.leaf_shared)).sum()
+            loss = -term.weighted(self._log_likelihood()).sum()
             self.value = float(loss.detach())
             self.slopes = self._derivatives(loss, create_graph=True)
         self.gradient = self._rows(self.slopes[0].detach())
         self.shared_gradient = self.slopes[1].detach()
+
+    def _gather(self, raw: Tensor) -> Tensor:
+        """What the likelihood is a function of, here the members' lines."""
+        return self.term.sets.members(raw)
+
+    def _log_likelihood(self) -> Tensor:
+        return self.term.at_members(self.leaf, self.leaf_shared)
 
     def _derivatives(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
         at_members, at_shared = derivatives(value, (self.leaf, self.leaf_shared), create_graph)
@@ -74,7 +77,7 @@ class AutodiffPoint(Point):
         return out
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        members, own = self._member_product(self.term.members(raw), shared)
+        members, own = self._member_product(self.term.sets.members(raw), shared)
         return self._rows(members), own
 
     @cached_property
@@ -96,18 +99,14 @@ class AutodiffPoint(Point):
         if not self.has_blocks:
             return None
         sets = self.term.sets
-        at = self.term.members(leaf)
+        at = self.term.sets.members(leaf)
         first = torch.from_numpy(np.repeat(sets.offsets[:-1], sets.sizes))
         sizes = torch.from_numpy(np.repeat(sets.sizes, sets.sizes))
         out = torch.zeros(n_leaves * n_leaves, dtype=self.leaf.dtype)
         for j in range(self.term.largest):
-            if sets.size is None:
-                here = (sizes > j).nonzero()[:, 0]
-                pair = at[here] * n_leaves + at[first[here] + j]
-                out += torch.bincount(pair, self.blocks[here, j], minlength=len(out))
-            else:
-                pair = at * n_leaves + at[j :: sets.size].repeat_interleave(sets.size)
-                out += torch.bincount(pair, self.blocks[:, j], minlength=len(out))
+            here = (sizes > j).nonzero()[:, 0]
+            pair = at[here] * n_leaves + at[first[here] + j]
+            out += torch.bincount(pair, self.blocks[here, j], minlength=len(out))
         return out.reshape(n_leaves, n_leaves)
 
     def curvature(self) -> Tensor:

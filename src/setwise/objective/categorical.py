@@ -1,8 +1,8 @@
-"""A term for classes: gradient and curvature are what y changes in the members' probabilities.
+"""A term for classes: gradient and curvature follow from the members' posteriors.
 
 ∂ log p(y)/∂ logit = P(class | y) − P(class), and the diagonal of the Hessian is a difference of
-variances, so that first and second order come from one posterior, without a graph. Only products
-with the Hessian need one; where there are many sets, a part of them stands for all.
+variances. Only products with the Hessian need a graph; where there are many sets, a random part of
+them stands for all.
 """
 
 from __future__ import annotations
@@ -25,15 +25,16 @@ from setwise.observations import Observations
 
 __all__ = ["ClassTerm", "class_posterior"]
 
+_Chunk = tuple[Tensor, Tensor, Tensor, Tensor, Any]
 CELLS = 1 << 17  # members times classes that are computed at a time
-PART = 1 << 16  # sets that tell well enough what ties rows to one another
+PART = 1 << 16  # sets that products with the Hessian are computed from
 
 
 def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:
-    """log p(y) of each set, and P(class | y) of each member: nothing where y is impossible.
+    """log p(y) of each set, and P(class | y) of each member: zeros where y is impossible.
 
-    `members` is the distribution of the members. The likelihood rule is asked where it knows the
-    answer in closed form; elsewhere it is the derivative of log p(y) in the normalised logits.
+    `members` is the distribution of the members. Without a closed form that is registered with the
+    likelihood rule, it is the derivative of log p(y) in the normalised logits.
     """
     closed = find_rule(type(o.aggregate), type(members)).class_posterior
     if closed is not None:
@@ -83,6 +84,16 @@ class ClassTerm(AutodiffTerm):
             index = o.sets.tensor("indices", like)
             yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
 
+    def posteriors(self, rows: Distribution, like: Tensor) -> Iterator[_Chunk]:
+        """For each chunk: the members' rows, log p(y), log P(class), P(class | y), weights."""
+        for o, members in self.in_chunks(rows, like):
+            each, after = class_posterior(o, members)
+            weight: Any = 1.0
+            if o.weight is not None:
+                given = torch.from_numpy(o.weight).to(like)
+                each, weight = each * given, o.sets.repeat(given).unsqueeze(1)
+            yield o.sets.tensor("indices", like), each.sum(), members.logits, after, weight
+
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set; in chunks where it is not to be differentiated."""
         if not len(self.sets) or (torch.is_grad_enabled() and raw.requires_grad):
@@ -97,15 +108,11 @@ class ClassTerm(AutodiffTerm):
         """
         raw = raw.detach()
         rows: Any = self.family(raw)
-        values, after = [], torch.zeros_like(raw)
-        for o, members in self.in_chunks(rows, raw):
-            each, posterior = class_posterior(o, members)
-            if o.weight is not None:
-                weight = torch.from_numpy(o.weight).to(raw)
-                each, posterior = each * weight, posterior * o.sets.repeat(weight).unsqueeze(1)
-            values.append(each.sum())
-            after.index_add_(0, o.sets.tensor("indices", raw), posterior)
-        gradient = rows.logits.exp() * after.sum(1, keepdim=True) - after
+        values, total = [], torch.zeros_like(raw)
+        for index, value, _, after, weight in self.posteriors(rows, raw):
+            values.append(value)
+            total.index_add_(0, index, after * weight)
+        gradient = rows.logits.exp() * total.sum(1, keepdim=True) - total
         return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
@@ -113,27 +120,21 @@ class ClassTerm(AutodiffTerm):
 
 
 class _ClassPoint(Point):
-    """What y changes in the probabilities of the members, and in their variances."""
+    """The change of the members' probabilities by y, and of their variances."""
 
     def __init__(self, term: ClassTerm, raw: Tensor, shared: Tensor) -> None:
         self.term, self.place = term, (raw, shared)
         self.shared_gradient = torch.zeros_like(shared)
         self.value, self.gradient = 0.0, torch.zeros_like(raw)
         self.variances = torch.zeros_like(raw)
-        for o, members in term.in_chunks(term.family(raw), raw):
-            each, after = class_posterior(o, members)
-            before = members.logits.exp()
+        for index, value, logits, after, weight in term.posteriors(term.family(raw), raw):
+            before = logits.exp()
             change = after - before * after.sum(1, keepdim=True)
             # p(1 − p) − r(1 − r): the variance before y is known, less that after
             variance = change * (change + 2 * before - 1)
-            if o.weight is not None:
-                weight = torch.from_numpy(o.weight).to(raw)
-                each, weight = each * weight, o.sets.repeat(weight).unsqueeze(1)
-                change, variance = change * weight, variance * weight
-            self.value -= float(each.sum())
-            index = o.sets.tensor("indices", raw)
-            self.gradient.index_add_(0, index, change)
-            self.variances.index_add_(0, index, variance)
+            self.value -= float(value)
+            self.gradient.index_add_(0, index, change * weight)
+            self.variances.index_add_(0, index, variance * weight)
         self.gradient.neg_()
 
     @cached_property

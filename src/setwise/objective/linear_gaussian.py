@@ -21,18 +21,12 @@ PAIRS = 50  # of members, for each two leaves, that a leaf Hessian is added up f
 
 
 class _Pairs(NamedTuple):
-    """Pairs of members: their rows, their set and the product of their coefficients.
-
-    `unit` is the Hessian between the two at scale 1, one number where all agree; `times` how many
-    times as many sets there are as these pairs are of.
-    """
+    """Pairs of members: their rows, their set and the product of their coefficients."""
 
     first: Tensor
     second: Tensor
     of: Tensor
-    product: Tensor
-    unit: Tensor
-    times: float
+    product: Tensor  # times the share of the sets that these pairs stand for
 
 
 class GaussianTerm(Term):
@@ -85,7 +79,7 @@ class GaussianTerm(Term):
     def matrix(self) -> sparse.csr_array:
         """The coefficients, (sets, rows)."""
         sets, n = self.sets, self.n_rows
-        # half the memory to read
+        # 32 bits halve the memory that products read
         short = np.int32 if max(len(sets.indices), n) < 2**31 else np.int64
         places = (part.astype(short) for part in (sets.indices, sets.offsets))
         return sparse.csr_array((self.linear[0], *places), (len(sets), n))
@@ -108,29 +102,22 @@ class GaussianTerm(Term):
         return out
 
     @cached_property
-    def all_pairs(self) -> int:
-        """The number of pairs of members of all sets."""
-        sizes = self.sets.sizes
-        return int((sizes * (sizes - 1)).sum()) // 2
-
-    @cached_property
     def _pairs(self) -> dict[int, _Pairs]:
         return {}
 
     def pairs(self, enough: int) -> _Pairs:
         """The pairs of members of all sets; of a random part of them that has `enough` pairs."""
-        count = len(self.sets)
-        if self.all_pairs > enough:
-            count = min(count, 1 << math.ceil(math.log2(count * enough / self.all_pairs)))
+        count, sizes = len(self.sets), self.sets.sizes
+        every = int((sizes * (sizes - 1)).sum()) // 2
+        if every > enough:
+            count = min(count, 1 << math.ceil(math.log2(count * enough / every)))
         if count not in self._pairs:
             self._pairs[count] = self._draw_pairs(count)
         return self._pairs[count]
 
     def _draw_pairs(self, count: int) -> _Pairs:
-        sets, drawn = self.sets, np.ones(len(self.sets), bool)
-        if count < len(sets):
-            drawn = np.zeros(len(sets), bool)
-            drawn[np.random.default_rng(0).permutation(len(sets))[:count]] = True
+        sets, drawn = self.sets, np.zeros(len(self.sets), bool)
+        drawn[np.random.default_rng(0).permutation(len(sets))[:count]] = True
         found = []
         for which, part in sets.by_size():
             k, m = np.triu_indices(int(part.sizes[0]), 1)
@@ -140,12 +127,9 @@ class GaussianTerm(Term):
         left, right, of = (np.concatenate([f[i].ravel() for f in found]) for i in range(3))
         order = np.argsort(sets.indices[left], kind="stable")  # for the cache
         left, right, of = left[order], right[order], of[order]
-        product = torch.from_numpy(self.linear[0][left] * self.linear[0][right])
-        unit = product * torch.from_numpy(self.unit_precision[of])
-        if len(unit) and bool((unit == unit[0]).all()):
-            unit = unit[:1]
+        product = self.linear[0][left] * self.linear[0][right] * (len(sets) / count)
         first, second = (torch.from_numpy(sets.indices[x].astype(np.int32)) for x in (left, right))
-        return _Pairs(first, second, torch.from_numpy(of), product, unit, len(sets) / count)
+        return _Pairs(first, second, torch.from_numpy(of), torch.from_numpy(product))
 
     def scale(self, shared: Tensor) -> float:
         """The scale of the targets."""
@@ -157,12 +141,6 @@ class GaussianTerm(Term):
     def unit_precision(self) -> Floats:
         """Weight over variance where the scale is 1 and there is no noise."""
         return self.weight / self.squares
-
-    @cached_property
-    def even_precision(self) -> float | Floats:
-        """The same as one number, where it is the same for all sets."""
-        each = self.unit_precision
-        return float(each[0]) if len(each) and bool((each == each[0]).all()) else each
 
     @cached_property
     def unit_logs(self) -> float:
@@ -181,7 +159,7 @@ class GaussianTerm(Term):
         a, sets = self.linear[0], self.sets
         loc = raw.detach().numpy()[:, 0]
         found = _Residuals(self, self.sums(a * loc[sets.indices]) - self.y, shared.detach())
-        pull = np.repeat(found.pull, sets.sizes if sets.size is None else sets.size)
+        pull = np.repeat(found.pull, sets.sizes)
         at_rows = torch.from_numpy(np.bincount(sets.indices, a * pull, len(loc)))
         return FirstOrder(
             torch.tensor(found.value, dtype=torch.float64),
@@ -202,9 +180,8 @@ class _Residuals:
     def __init__(self, term: GaussianTerm, rest: Floats, shared: Tensor) -> None:
         self.scale = term.scale(shared)
         self.share: float | Floats = 1.0  # of the targets in the variance
-        self.precision: float | Floats
         if term.noise == 0:
-            self.precision = term.even_precision / self.scale**2
+            self.precision = term.unit_precision / self.scale**2
             logs = term.unit_logs + 2 * term.total_weight * math.log(self.scale)
         else:
             own = self.scale**2 * term.squares
@@ -213,15 +190,11 @@ class _Residuals:
             self.precision = term.weight / variance
             logs = float((term.weight * np.log(2 * math.pi * variance)).sum())
         self.pull: Floats = self.precision * rest
-        size = float(np.einsum("i,i", rest, self.pull))  # a threaded dot product would cost more
-        self.value = 0.5 * (size + logs)
-        if term.noise == 0:
-            self.slope, self.bend = term.total_weight - size, 2 * size
-        else:
-            share, each = self.share, rest * self.pull
-            self.slope = float((share * (term.weight - each)).sum())
-            turn = 2 * share * (1 - share)  # the derivative of the share in the log scale
-            self.bend = float((turn * (term.weight - each) + 2 * share**2 * each).sum())
+        each = rest * self.pull
+        self.value = 0.5 * (float(each.sum()) + logs)
+        self.slope = float((self.share * (term.weight - each)).sum())
+        turn = 2 * self.share * (1 - self.share)  # the derivative of the share in the log scale
+        self.bend = float((turn * (term.weight - each) + 2 * self.share**2 * each).sum())
 
 
 class _GaussianPoint(Point):
@@ -258,24 +231,14 @@ class _GaussianPoint(Point):
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor:
         sets = self.term.sets
         if 0 < self.term.largest <= SMALL:
-            # The leaves' own curvature is exact; what ties them is, at 50 pairs for each two
-            # leaves, known to a few percent of it, which is plenty for the length of a step.
+            # The diagonal is exact; from 50 pairs for each two leaves, the other elements are
+            # known to a few percent of it, which is enough for the length of a step.
             pairs = self.term.pairs(PAIRS * n_leaves**2)
             short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
             pair = (leaf * n_leaves).to(short).index_select(0, pairs.first)
             pair += leaf.to(short).index_select(0, pairs.second)
-            factor, weight = pairs.times, pairs.unit
-            if self.term.noise:
-                weight = pairs.product * torch.as_tensor(self.found.precision).index_select(
-                    0, pairs.of
-                )
-            else:
-                factor *= self.found.scale**-2
-            if len(weight) == 1:
-                half = torch.bincount(pair, minlength=n_leaves**2).double() * float(weight)
-            else:
-                half = torch.bincount(pair, weight, minlength=n_leaves**2).double()
-            half = half.reshape(n_leaves, -1) * factor
+            weight = pairs.product * torch.from_numpy(self.found.precision)[pairs.of]
+            half = torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
             half.diagonal().add_(torch.bincount(leaf, self.curvature()[:, 0], n_leaves), alpha=0.5)
             return half + half.T
         at = sets.tensor("set_ids", leaf) * n_leaves + leaf.index_select(
@@ -283,4 +246,4 @@ class _GaussianPoint(Point):
         )
         a = torch.from_numpy(self.term.linear[0])
         share = torch.bincount(at, a, minlength=len(sets) * n_leaves).reshape(len(sets), -1)
-        return share.T @ (share * torch.as_tensor(self.found.precision).reshape(-1, 1))
+        return share.T @ (share * torch.from_numpy(self.found.precision).unsqueeze(1))

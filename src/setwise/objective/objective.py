@@ -9,7 +9,7 @@ Derivatives are taken at the members and then added up per row.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -24,18 +24,20 @@ from setwise.likelihood import find_rule
 from setwise.objective.autodiff import AutodiffTerm
 from setwise.objective.categorical import ClassTerm
 from setwise.objective.linear_gaussian import GaussianTerm
+from setwise.objective.overlap import join
 from setwise.objective.pairwise import DifferenceTerm
-from setwise.objective.start import start
-from setwise.objective.terms import FirstOrder, Point, SummedPoint, Term, added
+from setwise.objective.start import guess
+from setwise.objective.terms import FirstOrder, Point, SummedPoint, Term, added, with_gradient
 from setwise.observations import Observations
 
 __all__ = ["Batch", "Objective"]
 
+Parameters = tuple[Tensor, Tensor]
 TERMS: tuple[type[Term], ...] = (GaussianTerm, ClassTerm, DifferenceTerm, AutodiffTerm)
 
 
 class Batch(NamedTuple):
-    """Some of the sets: the rows they are about, and the objective over just those rows."""
+    """Some of the sets: the rows that they name, and the objective over just those rows."""
 
     rows: NDArray[np.int64]
     objective: Objective
@@ -52,8 +54,13 @@ class Objective:
     tensor([[-1., -3., -2.]], dtype=torch.float64)
     """
 
-    def __init__(self, family: Family, observations: Sequence[Observations], n_rows: int) -> None:
-        terms: list[Term] = []
+    def __init__(
+        self,
+        family: Family,
+        observations: Sequence[Observations],
+        n_rows: int,
+        overlap: str = "independent",
+    ) -> None:
         for o in observations:
             find_rule(type(o.aggregate), family.distribution)
             if o.sets.n_rows > n_rows:
@@ -64,23 +71,29 @@ class Objective:
                     f"every row that the sets name",
                     of=repr(o),
                 )
-            kind = next(kind for kind in TERMS if kind.suits(family, o))
-            terms.append(kind(family, o, n_rows))
+        joined = join(family, observations, n_rows, overlap)
+        terms: list[Term] = [] if joined.term is None else [joined.term]
+        for i, o in enumerate(observations):
+            if i not in joined.which:
+                kind = next(kind for kind in TERMS if kind.suits(family, o))
+                terms.append(kind(family, o, n_rows))
         self.family, self.terms, self.n_rows = family, terms, n_rows
+        self.overlap = joined.said
 
     def only(self, terms: Sequence[Term], n_rows: int | None = None) -> Objective:
-        """The loss of these terms, parts of the own ones, which are not checked again."""
+        """The loss of these terms, which are parts of its own and not checked again."""
         out = object.__new__(Objective)
         out.family, out.terms = self.family, [term for term in terms if len(term.sets)]
+        out.overlap = self.overlap
         out.n_rows = self.n_rows if n_rows is None else n_rows
         return out
 
-    # ---- what it is about, and good for
+    # ---- facts
 
     @property
     def observations(self) -> list[Observations]:
-        """The observations, one for each term."""
-        return [term.observations for term in self.terms]
+        """The observations; those that are joined come first."""
+        return [o for term in self.terms for o in term.parts]
 
     @property
     def n_sets(self) -> int:
@@ -155,7 +168,11 @@ class Objective:
         """log p(y) of each set, for each `Observations`."""
         shared = self.no_shared(raw) if shared is None else shared
         with torch.no_grad():
-            return [term.log_likelihood(raw, shared) for term in self.terms]
+            found = [
+                term.log_likelihood(raw, shared).split([len(o) for o in term.parts])
+                for term in self.terms
+            ]
+        return [each for some in found for each in some]
 
     def no_shared(self, like: Tensor) -> Tensor:
         """Shared parameters where none were given: an error if there should be some."""
@@ -171,35 +188,58 @@ class Objective:
         With `free=False` the shared ones stay at 0 (a scale of 1). An observation that is
         impossible whatever the parameters is an error.
         """
-        return start(self, free)
+        packed, unit = map(torch.from_numpy, guess(self.family, self.observations))
+        n, scale = self.n_outputs, max(self.total_weight, 1e-12)
+        if not free:
+            packed[n:], unit[n:] = 0.0, 0.0
 
-    def fit_shared(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """The shared parameters of largest likelihood at these raw ones."""
+        def both(numbers: Tensor) -> tuple[Tensor, Tensor]:
+            return numbers[:n].expand(self.n_rows, -1), numbers[n:]
+
+        for o, values in zip(self.observations, self.per_set(*both(packed)), strict=True):
+            bad = ~values.isfinite()
+            if bad.any():
+                at = int(bad.nonzero()[0, 0])
+                y = None if o.y is None else np.asarray(o.y[at]).tolist()
+                raise SetError(
+                    at,
+                    f"has y = {y}, which {self.family!r} cannot give (log-likelihood "
+                    f"{float(values[at]):g}): check y, or choose another family",
+                    of=repr(o),
+                )
+        loss = with_gradient(lambda x: self.loss(*both(packed + x * unit)) / scale)
+        found = optimize.minimize(
+            loss, np.zeros(len(packed)), jac=True, method="BFGS", options={"maxiter": 50}
+        )
+        best = packed + (torch.from_numpy(found.x) if np.isfinite(found.fun) else 0.0) * unit
+        return best[:n], best[n:]
+
+    def fit_shared(self, raw: Tensor | Callable[[Tensor], Tensor], shared: Tensor) -> Tensor:
+        """The shared parameters of largest likelihood; the raw ones may be a function of them."""
         if not self.n_shared:
             return shared
-
-        def loss(x: NDArray[np.float64]) -> tuple[float, NDArray[np.float64]]:
-            leaf = torch.from_numpy(x).requires_grad_()
-            value = self.loss(raw, leaf)
-            (gradient,) = torch.autograd.grad(value, leaf)
-            scale = max(self.total_weight, 1e-12)
-            return float(value.detach()) / scale, gradient.numpy() / scale
-
-        found = optimize.minimize(
-            loss, shared.numpy(), jac=True, method="L-BFGS-B", options={"maxiter": 30}
-        )
+        scale = max(self.total_weight, 1e-12)
+        loss = with_gradient(lambda own: self.loss(raw(own) if callable(raw) else raw, own) / scale)
+        found = optimize.minimize(loss, shared.numpy(), jac=True, method="L-BFGS-B")
         return torch.from_numpy(np.asarray(found.x, np.float64))
 
     # ---- parts of it
 
-    def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+    def minibatches(
+        self, size: int, rng: np.random.Generator, here: Callable[[], Parameters] | None = None
+    ) -> Iterator[Batch]:
         """The sets in random order, about `size` at a time, each kind in its share of every batch.
 
-        The rows of a batch are distinct, so that a model sees each of them once.
+        The rows of a batch are distinct, so that a model sees each of them once. A term that is no
+        sum over sets needs to know `here`, the raw and shared parameters as they are now.
         """
         n_batches = max(1, math.ceil(self.n_sets / size))
+        terms = self.terms
+        if here is not None and not all(term.adds_up for term in terms):
+            raw, shared = (now.detach().double().cpu() for now in here())
+            terms = [term if term.adds_up else term.split(raw, shared) for term in terms]
         # Sets are put in order once for all batches: each batch is then a slice of them.
-        shuffled = [term.take(rng.permutation(len(term.sets))) for term in self.terms]
+        shuffled = [term.take(rng.permutation(len(term.sets))) for term in terms]
         ends = [np.arange(n_batches + 1) * len(term.sets) // n_batches for term in shuffled]
         place = np.empty(self.n_rows, np.int64)
         for i in range(n_batches):
@@ -215,9 +255,9 @@ class Objective:
         return self.only([term.over(place, len(rows)) for term in self.terms], len(rows))
 
     def batch(self, place: NDArray[np.int64] | None = None) -> Batch:
-        """The same observations over a table of just the rows that they are about.
+        """The same observations over a table of just the rows that they name.
 
-        `place` is room for one number per row, which spares its creation for every batch.
+        `place` is an array for one number per row that may be overwritten.
         """
         place = np.empty(self.n_rows, np.int64) if place is None else place
         parts = [term.sets.indices for term in self.terms]

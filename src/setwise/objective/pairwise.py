@@ -1,7 +1,7 @@
 """A term for pairs whose observation depends on the difference of two locations only.
 
-Who of two is larger says nothing of where they both are. So the loss is a function of one number
-per set, whose derivatives are numbers too: several times less work than derivatives at the members.
+The loss is then a function of one number per set, whose derivatives are numbers too: several times
+less work than derivatives at the members.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 
 from setwise.distributions import Family
-from setwise.objective.autodiff import AutodiffTerm
-from setwise.objective.terms import Point, derivatives
+from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
+from setwise.objective.terms import Point
 from setwise.observations import Observations
 
 __all__ = ["DifferenceTerm"]
@@ -32,35 +32,24 @@ class DifferenceTerm(AutodiffTerm):
         first, second = torch.from_numpy(self.sets.indices).reshape(-1, 2).T.int().contiguous()
         return first, second
 
-    def between(self, raw: Tensor) -> Tensor:
-        """The differences of a column of rows."""
-        first, second = self.ends
-        return raw[:, 0].index_select(0, first) - raw[:, 0].index_select(0, second)
-
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return _DifferencePoint(self, raw, shared)
 
 
-class _DifferencePoint(Point):
+class _DifferencePoint(AutodiffPoint):
     """The set's derivative in d goes to the first member, and with a minus to the second."""
 
-    def __init__(self, term: DifferenceTerm, raw: Tensor, shared: Tensor) -> None:
-        self.term = term
-        with torch.enable_grad():
-            self.d = term.between(raw.detach()).requires_grad_()
-            self.own = shared.detach().clone().requires_grad_()
-            members = torch.stack([self.d, torch.zeros_like(self.d)], 1).reshape(-1, 1)
-            loss = -term.weighted(term.at_members(members, self.own)).sum()
-            self.value = float(loss.detach())
-            self.slope, self.own_slope = self._derivatives(loss, create_graph=True)
-        self.gradient = self._rows(self.slope.detach(), -1.0)
-        self.shared_gradient = self.own_slope.detach()
+    term: DifferenceTerm
 
-    def _derivatives(self, value: Tensor, create_graph: bool = False) -> tuple[Tensor, Tensor]:
-        at_pairs, at_shared = derivatives(value, (self.d, self.own), create_graph)
-        return at_pairs, at_shared
+    def _gather(self, raw: Tensor) -> Tensor:
+        first, second = self.term.ends
+        return raw[:, 0].index_select(0, first) - raw[:, 0].index_select(0, second)
 
-    def _rows(self, each: Tensor, sign: float) -> Tensor:
+    def _log_likelihood(self) -> Tensor:
+        members = torch.stack([self.leaf, torch.zeros_like(self.leaf)], 1).reshape(-1, 1)
+        return self.term.at_members(members, self.leaf_shared)
+
+    def _rows(self, each: Tensor, sign: float = -1.0) -> Tensor:
         """Sums over the pairs of each row, with a sign where it is the second."""
         first, second = self.term.ends
         n = self.term.n_rows
@@ -70,24 +59,21 @@ class _DifferencePoint(Point):
     @cached_property
     def bend(self) -> Tensor:
         """The second derivative in d of each pair."""
-        return self._derivatives(self.slope.sum())[0]
+        return self._derivatives(self.slopes[0].sum())[0]
 
     @cached_property
     def cross(self) -> tuple[Tensor, Tensor]:
         """Second derivatives in each shared number and d, (shared, pairs), and in two of them."""
-        found = [self._derivatives(one) for one in self.own_slope]
+        found = [self._derivatives(one) for one in self.slopes[1]]
         if not found:
-            return self.d.new_zeros((0, len(self.d))), self.d.new_zeros((0, 0))
+            return self.leaf.new_zeros((0, len(self.leaf))), self.leaf.new_zeros((0, 0))
         return torch.stack([f[0] for f in found]), torch.stack([f[1] for f in found])
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        along = self.term.between(raw)
+        along = self._gather(raw)
         mixed, square = self.cross
         pairs = self.bend * along + mixed.T @ shared
-        return self._rows(pairs, -1.0), mixed @ along + square @ shared
-
-    def shared_curvature(self) -> Tensor:
-        return self.cross[1].diagonal()
+        return self._rows(pairs), mixed @ along + square @ shared
 
     def curvature(self) -> Tensor:
         return self._rows(self.bend, 1.0)

@@ -1,22 +1,23 @@
-"""How well locations suit sets that were not learned from, whatever the spread around them.
+"""How well predicted locations suit held-out sets, at the spread that suits them best.
 
-A scale fitted to the sets that a model learned from shrinks while the model learns them by heart. A
-likelihood of other sets at that scale turns down long before predictions get worse: it judges the
-scale. So models are stopped and compared by a profile likelihood, in which the spread of targets
-around their locations is the one that suits the other sets best.
+A scale fitted to the sets that a model learned from shrinks as the model overfits them, and the
+likelihood of held-out sets at that scale falls long before predictions get worse. So models are
+stopped and compared by a profile likelihood: the spread is fitted to the held-out sets.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from setwise.objective.objective import Objective
 
-__all__ = ["Intercept", "Judged", "judge", "surely_worse"]
+__all__ = ["HeldOut", "Intercept", "Judged", "judge", "surely_worse"]
 
 STEPS = 30  # of Newton's method; one or two are usual
 ENOUGH = 1e-4  # per set: a step that brings less is the last
@@ -32,7 +33,7 @@ class Intercept(NamedTuple):
 
 
 class Judged(NamedTuple):
-    """What sets say of locations, and the change of spread that suits them best."""
+    """The score of predictions by some sets, and the change of spread that suits these best."""
 
     score: float
     change: Tensor
@@ -48,10 +49,8 @@ def judge(
 ) -> Judged:
     """The mean log-likelihood per set at the best spread, and how that differs from the given one.
 
-    A few sets can suit a spread by chance. So the spread is drawn towards that of the intercept,
-    as one more set would do, and the score pays for the distance: with a hundred sets neither
-    matters. A family without any spread to learn is judged as it is. `begin` is a change to
-    start from.
+    A few sets can suit a spread by chance, so there is a penalty for its distance from that of the
+    intercept, with the weight of one set. `begin` is a change to start from.
     """
     family, total = objective.family, objective.total_weight
     at = intercept.raw[1:].to(raw), intercept.shared.to(raw)
@@ -82,10 +81,31 @@ def judge(
     return Judged((gain - value) / total, change + step, sets / total)
 
 
-def surely_worse(new: Tensor, old: Tensor, n_rows: int) -> bool:
-    """Whether sets speak for the old locations by more than chance; both are `Judged.sets`.
+class HeldOut:
+    """Sets that a fit does not learn from, by which its steps are compared."""
 
-    Sets that share rows err together: they count as no more than there are rows.
+    def __init__(self, objective: Objective, intercept: Intercept) -> None:
+        self.objective, self.intercept = objective, intercept
+        members = [o.sets.indices for o in objective.observations]
+        self.n_rows = len(np.unique(np.concatenate(members)))
+        self.change: Tensor | None = None
+        self.best = -math.inf
+        self.best_sets: Tensor | None = None
+
+    def judge(self, raw: Tensor, shared: Tensor) -> tuple[float, bool, bool]:
+        """The score of this step, whether it is the best so far, or surely worse than the best."""
+        found = judge(self.objective, raw, shared, self.intercept, self.change)
+        self.change = found.change
+        if self.best_sets is None or found.score > self.best:
+            self.best, self.best_sets = found.score, found.sets
+            return found.score, True, False
+        return found.score, False, surely_worse(found.sets, self.best_sets, self.n_rows)
+
+
+def surely_worse(new: Tensor, old: Tensor, n_rows: int) -> bool:
+    """Whether the new locations are worse by more than chance; both are `Judged.sets`.
+
+    Errors of sets that share rows are correlated: the sets count as no more than there are rows.
     """
     loss = old - new
     if not loss.isfinite().all():

@@ -1,15 +1,15 @@
 """Terms of the loss: one for each `Observations`, with derivatives added up per row.
 
-A *term* is a function of the rows' raw parameters and the shared ones. It serves two kinds of
-learners. Networks ask for the *first order* only: `gradient`, on any device and in any dtype, of
-terms that are cut into minibatches without being checked again. Trees, linear models and
-diagnoses ask for a *point*: all that is known at one place, up to products with the Hessian.
+A *term* is a function of the rows' raw parameters and the shared ones. Networks use its *first
+order*: `gradient`, on any device and in any dtype, of terms that are cut into minibatches without
+being checked again. Trees, linear models and diagnoses use a *point*: all derivatives at one place,
+up to products with the Hessian.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, reduce
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -23,7 +23,16 @@ from setwise.likelihood import evaluate
 from setwise.observations import Observations
 from setwise.sets import Sets
 
-__all__ = ["FirstOrder", "LeastSquares", "Point", "SummedPoint", "Term", "added", "derivatives"]
+__all__ = [
+    "FirstOrder",
+    "LeastSquares",
+    "Point",
+    "SummedPoint",
+    "Term",
+    "added",
+    "derivatives",
+    "with_gradient",
+]
 
 Floats = NDArray[np.float64]
 SMALL = 8  # up to this set size whole blocks of the Hessian are computed
@@ -88,6 +97,7 @@ class Term(ABC):
 
     quadratic: ClassVar[bool] = False  # in raw, where `least_squares` gives it
     of_classes: ClassVar[bool] = False  # raw parameters are logits, where a loss flattens out
+    adds_up: ClassVar[bool] = True  # over sets; else `split` gives what does, for minibatches
 
     def __init__(self, family: Family, observations: Observations, n_rows: int) -> None:
         self.family, self.observations, self.n_rows = family, observations, n_rows
@@ -102,12 +112,23 @@ class Term(ABC):
         """Whether the minimum in raw is the same for every value of the shared parameters."""
         return False
 
-    # ---- what it is about
+    # ---- facts
 
     @property
     def sets(self) -> Sets:
         """The sets that were observed."""
         return self.observations.sets
+
+    @property
+    def parts(self) -> list[Observations]:
+        """What was observed, where that is of several kinds."""
+        return [self.observations]
+
+    def times_seen(self) -> Floats:
+        """How many targets of its own each row has here, by weight: one in each of its sets."""
+        sets = self.sets
+        of = np.repeat(self.weight, sets.sizes)
+        return np.bincount(sets.indices, of, self.n_rows).astype(np.float64)
 
     @cached_property
     def largest(self) -> int:
@@ -123,8 +144,7 @@ class Term(ABC):
     @cached_property
     def total_weight(self) -> float:
         """The sum of the sets' weights."""
-        given = self.observations.weight
-        return float(len(self.sets) if given is None else given.sum())
+        return float(self.weight.sum())
 
     def weighted(self, each: Tensor) -> Tensor:
         """weight · `each`, which has one entry per set."""
@@ -176,6 +196,10 @@ class Term(ABC):
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         """Everything of first and second order at these parameters (float64, CPU)."""
 
+    def split(self, raw: Tensor, shared: Tensor) -> Term:
+        """A sum over sets with the same value and gradient here, and no smaller elsewhere."""
+        return self
+
     def least_squares(self, shared: Tensor) -> LeastSquares:
         """The quadratic function that a `quadratic` term is of the first raw parameter."""
         raise TypeError(f"the term of {self.observations!r} is not quadratic")
@@ -195,6 +219,18 @@ def derivatives(
         allow_unused=True,
         materialize_grads=True,
     )
+
+
+def with_gradient(loss: Callable[[Tensor], Tensor]) -> Callable[[Floats], tuple[float, Floats]]:
+    """A differentiable loss as scipy minimises it with `jac=True`."""
+
+    def both(x: Floats) -> tuple[float, Floats]:
+        leaf = torch.from_numpy(x).requires_grad_()
+        value = loss(leaf)
+        (gradient,) = torch.autograd.grad(value, leaf)
+        return float(value.detach()), gradient.numpy()
+
+    return both
 
 
 def added(parts: Sequence[Tensor]) -> Tensor:
@@ -227,10 +263,6 @@ class SummedPoint(Point):
         return self if same else SummedPoint(parts)
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
-        found = []
-        for point in self.points:
-            one = point.leaf_hessian(leaf, n_leaves)
-            if one is None:
-                return None
-            found.append(one)
-        return added(found)
+        found = [p.leaf_hessian(leaf, n_leaves) for p in self.points]
+        known = [f for f in found if f is not None]
+        return added(known) if len(known) == len(found) else None

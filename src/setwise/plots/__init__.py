@@ -20,14 +20,6 @@ from setwise.plots.style import PALETTE, blank
 from setwise.plots.told import identifiability
 
 __all__ = [
-    "PALETTE",
-    "blank",
-    "calibration",
-    "confusion",
-    "fit",
-    "identifiability",
-    "importance",
-    "learning_curve",
-    "posterior",
-    "svg",
-]
+    "PALETTE", "blank", "calibration", "confusion", "fit", "identifiability", "importance",
+    "learning_curve", "posterior", "svg",
+]  # fmt: skip

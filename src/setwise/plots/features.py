@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from setwise.plots.style import BLUE, Floats, grid, matplotlib_part, styled, table_of
+from setwise.plots.style import BLUE, Floats, axes, grid, table_of
 
 __all__ = ["importance", "shares"]
 
@@ -23,11 +23,7 @@ def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> An
     names = [f"feature {j}" for j in range(len(found))] if names is None else list(names)
     order = np.argsort(-found, kind="stable")[:most]
     order = order[found[order] > 0]
-    if ax is None:
-        plt = matplotlib_part("pyplot")
-        size = (4.6, 0.7 + 0.24 * max(len(order), 2))
-        _, ax = plt.subplots(figsize=size, layout="constrained")
-    ax = styled(ax)
+    ax = axes(ax, 0.7 + 0.24 * max(len(order), 2))
     ax.barh(range(len(order)), 100 * found[order], color=BLUE, height=0.65)
     ax.set_yticks(range(len(order)), [str(names[j])[:24] for j in order])
     ax.set(ylim=(max(len(order), 1) - 0.4, -0.6), xlabel="share of the effect, %")
@@ -36,7 +32,7 @@ def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> An
 
 
 def shares(est: Any, X: Any = None) -> Floats | None:
-    """How much each feature matters, adding up to 1; None where it is not known."""
+    """The importance of each feature, adding up to 1; None if the model cannot tell."""
     found = est.model_.importance()
     if found is None and hasattr(est.model_, "coef") and X is not None:
         table, _ = table_of(X)

@@ -38,9 +38,9 @@ def fit(
 ) -> Any:  # fmt: skip
     """The fit with its uncertainty: along one feature, or predictions against the truth.
 
-    With one feature (or `feature` named) it is the x-axis; otherwise the true targets `z` are drawn
-    over the predictions. Bands and bars hold `coverage` of the targets, as the model says. A
-    classifier shows the probability of each class along the feature; see also `confusion`.
+    The x-axis is the only feature or `feature`; otherwise the true targets `z` are drawn over the
+    predictions. Bands and bars hold `coverage` of the targets, according to the model. A classifier
+    shows the probability of each class along the feature; see also `confusion`.
     """
     if not 0 < coverage < 1:
         raise ValueError(f"coverage is a share between 0 and 1, got {coverage}")
@@ -56,37 +56,31 @@ def fit(
     if hasattr(est, "classes_"):
         assert number is not None
         return _class_curves(ax, est, X, true, table[:, number], names[number])
-    d = est.predict_dist(X)
-    middle = est.predict(X)
-    low, high = interval(d, coverage)
-    if number is None:
-        assert true is not None
-        some = _some(len(middle))
-        ends = [float(min(middle.min(), true.min())), float(max(middle.max(), true.max()))]
-        ax.plot(ends, ends, color=GREY, linewidth=1, zorder=1)
-        ax.vlines(middle[some], low[some], high[some], color=BLUE, alpha=0.13, linewidth=1.2)
-        ax.plot(middle[some], true[some], ".", color=BLUE, markersize=4, alpha=0.7)
-        held = float(np.mean((true >= low) & (true <= high)))
-        ax.set(xlabel="predicted", ylabel="true target, and the interval predicted")
-        title(ax, f"{held:.0%} of the targets are in the {coverage:.0%} intervals")
-        grid(ax)
-        return ax
-    x = table[:, number]
-    some = _some(len(x))
+    middle, (low, high) = est.predict(X), interval(est.predict_dist(X), coverage)
+    some = _some(len(middle))
+    x = middle if number is None else table[:, number]
     if true is not None:
-        ax.plot(x[some], true[some], ".", color=GREY, markersize=4, label="true targets")
+        colour = BLUE if number is None else GREY
+        ax.plot(x[some], true[some], ".", color=colour, markersize=4, label="true targets")
     if table.shape[1] == 1:
         order = np.argsort(x, kind="stable")
-        ax.fill_between(
-            x[order], low[order], high[order], color=BLUE, alpha=0.18, linewidth=0,
-            label=f"{coverage:.0%} of the targets",
-        )  # fmt: skip
+        band = {"color": BLUE, "alpha": 0.18, "label": f"{coverage:.0%} of the targets"}
+        ax.fill_between(x[order], low[order], high[order], linewidth=0, **band)
         ax.plot(x[order], middle[order], color=BLUE, linewidth=1.8, label="prediction")
     else:
         ax.vlines(x[some], low[some], high[some], color=BLUE, alpha=0.13, linewidth=1.2)
+    grid(ax)
+    if number is None:
+        assert true is not None
+        ends = [float(min(middle.min(), true.min())), float(max(middle.max(), true.max()))]
+        ax.plot(ends, ends, color=GREY, linewidth=1, zorder=1)
+        held = float(np.mean((true >= low) & (true <= high)))
+        ax.set(xlabel="predicted", ylabel="true target, and the interval predicted")
+        title(ax, f"{held:.0%} of the targets are in the {coverage:.0%} intervals")
+        return ax
+    if table.shape[1] > 1:
         ax.plot(x[some], middle[some], ".", color=BLUE, markersize=4, label="predictions")
     ax.set(xlabel=names[number], ylabel="target")
-    grid(ax)
     legend(ax)
     return ax
 
@@ -118,7 +112,7 @@ def _feature(feature: int | str | None, table: Floats, names: list[str]) -> int 
 
 
 def _some(n: int) -> NDArray[np.int64]:
-    """Row numbers to draw: all, or enough of them."""
+    """Row numbers to draw: all, or a random sample."""
     if n <= MOST_POINTS:
         return np.arange(n)
     return np.random.default_rng(0).choice(n, MOST_POINTS, replace=False)
@@ -142,21 +136,15 @@ def confusion(est: Any, X: Any, z: Any, ax: Any = None) -> Any:
         counts = counts[:, linear_sum_assignment(counts, maximize=True)[1]]
         note = ", names of classes matched"
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    rectangle = matplotlib_part("patches").Rectangle
-    for i, j in np.ndindex(*share.shape):
-        ax.add_patch(
-            rectangle((j - 0.5, i - 0.5), 1, 1, color=BLUE, alpha=0.72 * share[i, j], linewidth=0)
-        )
-        if len(labels) <= 12 and share[i, j] >= 0.005:
-            text = f"{100 * share[i, j]:.0f}"
-            ax.text(j, i, text, ha="center", va="center", fontsize=8, color=INK)
     ticks = range(len(labels)) if len(labels) <= 30 else []
     names = [str(labels[i]) for i in ticks]
-    turned = 90 if max(map(len, names), default=0) > 4 else 0
-    ax.set_xticks(ticks, names, rotation=turned)
+    _shaded(ax, share, 1)
+    for i, j in np.argwhere(share >= 0.005) if len(labels) <= 12 else ():
+        text = f"{100 * share[i, j]:.0f}"
+        ax.text(j, i, text, ha="center", va="center", fontsize=8, color=INK)
+    ax.set_xticks(ticks, names, rotation=90 if max(map(len, names), default=0) > 4 else 0)
     ax.set_yticks(ticks, names)
-    ax.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(labels) - 0.5, -0.5), aspect="equal")
-    ax.set(xlabel="predicted class", ylabel="true class")
+    ax.set(xlabel="predicted class", ylabel="true class", aspect="equal")
     title(ax, f"{counts.trace() / counts.sum():.1%} right{note}")
     return ax
 
@@ -164,7 +152,7 @@ def confusion(est: Any, X: Any, z: Any, ax: Any = None) -> Any:
 def posterior(
     est: Any, X: Any, observations: Observations, which: int = 0, *, z: Any = None, ax: Any = None
 ) -> Any:
-    """The members of set number `which`: what the model expects, and what is known given y.
+    """The members of set number `which`: what the model expects before and after y is seen.
 
     `z`, where given, holds the true targets of the rows of X.
     """
@@ -205,20 +193,26 @@ def posterior(
 
 
 def _cells(ax: Any, est: Any, probs: Floats, rows: Any, true: Any, one: Observations) -> Any:
-    rectangle = matplotlib_part("patches").Rectangle
-    for i, c in np.ndindex(*probs.shape):
-        box = ((c - 0.5, i - 0.42), 1, 0.84)
-        ax.add_patch(rectangle(*box, color=BLUE, alpha=0.8 * probs[i, c], linewidth=0))
-    labels = est.classes_
+    _shaded(ax, probs, 0.84)
     if true is not None:
-        ax.plot(est._targets(true), np.arange(len(rows)), "D", color=ORANGE, markersize=4.5,
-                label="truth")  # fmt: skip
+        mark = {"color": ORANGE, "markersize": 4.5, "label": "truth"}
+        ax.plot(est._targets(true), np.arange(len(rows)), "D", **mark)
         legend(ax, loc="upper center", bbox_to_anchor=(0.5, -0.2))
-    ax.set_xticks(range(len(labels)), [str(label) for label in labels])
+    ax.set_xticks(range(len(est.classes_)), [str(label) for label in est.classes_])
     ax.set_yticks(range(len(rows)), [f"row {r}" for r in rows])
-    ax.set(xlim=(-0.5, len(labels) - 0.5), ylim=(len(rows) - 0.5, -0.5), xlabel="class")
+    ax.set(xlabel="class")
     title(ax, _seen(one))
     return ax
+
+
+def _shaded(ax: Any, shares: Floats, height: float) -> None:
+    """A cell for each share, the darker the larger it is, with the first line on top."""
+    rectangle = matplotlib_part("patches").Rectangle
+    for i, j in np.ndindex(*shares.shape):
+        corner, alpha = (j - 0.5, i - height / 2), 0.75 * shares[i, j]
+        ax.add_patch(rectangle(corner, 1, height, color=BLUE, alpha=alpha, linewidth=0))
+    lines, columns = shares.shape
+    ax.set(xlim=(-0.5, columns - 0.5), ylim=(lines - 0.5, -0.5))
 
 
 def _seen(one: Observations) -> str:

@@ -1,4 +1,4 @@
-"""Pictures of sets: the learning curve, and the calibration of what is said of sets."""
+"""Pictures of sets: the learning curve, and the calibration of predictions for sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from setwise.plots.style import BLUE, GREY, Floats, axes, grid, legend, one_kind
 __all__ = ["calibration", "learning_curve"]
 
 DRAWS = 1000
-MOST_SETS = 2000  # of which draws are made; more would not change the picture
+MOST_SETS = 2000  # more would not change the picture
 
 
 def learning_curve(est: Any, ax: Any = None) -> Any:
@@ -58,10 +58,10 @@ def _middle(values: list[Any]) -> tuple[float, float]:
 
 
 def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) -> Any:
-    """Whether what the model says of sets comes true: give it sets that it was not fitted to.
+    """Whether predicted probabilities for sets are right: give sets that are not from the fit.
 
     For amounts: how often y lies in the central interval of each nominal coverage. For labels: how
-    often they come at each predicted probability. The grey band (the bars) is where 95 % of such
+    often they occur at each predicted probability. The grey band (the bars) is where 95 % of such
     curves (shares) lie by chance if the model is right.
     """
     observations = one_kind(observations)
@@ -89,7 +89,7 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
 
 
 def _drawn_labels(o: Observations, d: Any) -> Floats:
-    """Labels that the model itself would give, (draws, sets, …)."""
+    """Labels drawn from the model, (draws, sets, …)."""
     members = map_parameters(d, lambda p: o.sets.members(p.detach()))
     rng, n_sets, sets = np.random.default_rng(0), len(o), o.sets.flat
     step = max(1, min(DRAWS, 2_000_000 // max(len(sets.indices), 1)))

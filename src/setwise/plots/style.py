@@ -1,4 +1,4 @@
-"""What the pictures share: axes, colours, and how data are asked."""
+"""What the pictures share: axes, colours, draws and tables."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
-# Blue, orange, green and purple are told apart by every kind of colour vision (Okabe and Ito).
+# Blue, orange, green and purple differ for every kind of colour vision (Okabe and Ito).
 INK, GRID, PAPER, GREY = "#1b1f24", "#d8dde3", "#ffffff", "#8a929c"
 BLUE, ORANGE, GREEN, PURPLE = "#0072b2", "#d55e00", "#009e73", "#aa5088"
 PALETTE = {
@@ -45,16 +45,16 @@ def matplotlib_part(part: str) -> Any:
         ) from error
 
 
-def axes(ax: Any) -> Any:
+def axes(ax: Any, height: float = 3.3) -> Any:
     """The axes given, or new ones that pyplot shows."""
-    if ax is not None:
-        return styled(ax)
-    _, ax = matplotlib_part("pyplot").subplots(figsize=(4.6, 3.3), layout="constrained")
+    if ax is None:
+        size = {"figsize": (4.6, height), "layout": "constrained"}
+        _, ax = matplotlib_part("pyplot").subplots(**size)
     return styled(ax)
 
 
 def styled(ax: Any) -> Any:
-    """The axes without what distracts."""
+    """The axes with thin lines, and none at the top and on the right."""
     ax.spines[["top", "right"]].set_visible(False)
     ax.spines[["left", "bottom"]].set_color(GREY)
     ax.tick_params(colors=INK, labelsize=9, length=3, color=GREY)
@@ -115,7 +115,7 @@ def one_kind(observations: Any) -> Observations:
     """The observations, unless they are a list of several kinds."""
     if not isinstance(observations, Observations):
         raise TypeError(
-            f"one setwise.Observations is expected, got {type(observations).__name__}: of several "
+            f"expected one setwise.Observations, got {type(observations).__name__}: of several "
             f"kinds choose one"
         )
     return observations

@@ -1,4 +1,4 @@
-"""The picture of what set labels tell and what they leave open."""
+"""The picture of what set labels identify and what they leave open."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import textwrap
 from typing import Any
 
 from setwise.identifiability.facts import NOTHING, PARTLY
-from setwise.plots.style import BLUE, GREEN, INK, ORANGE, PAPER, matplotlib_part, title
+from setwise.plots.style import BLUE, GREEN, INK, ORANGE, PAPER, axes, title
 
 __all__ = ["identifiability", "told"]
 
@@ -16,16 +16,13 @@ def identifiability(est: Any, X: Any = None, observations: Any = None, ax: Any =
 
     With X and observations, also what these very sets leave open (`est.diagnose`).
     """
-    ends = {"told": " is told", "open": " is left open", "settled": " was settled by align"}
+    ends = {"told": " is determined", "open": " is left open", "settled": " was settled by align"}
     whole = est.identifiability_.level in (NOTHING, PARTLY)  # a sentence already
     lines = [(mark, text if whole else text + ends[mark]) for mark, text in told(est)]
     if X is not None and observations is not None:
         lines += [("open", text) for text in est.diagnose(X, observations)]
     wrapped = [(mark, textwrap.wrap(text, 60)) for mark, text in lines]
-    height = sum(len(rows) + 0.5 for _, rows in wrapped)
-    if ax is None:
-        plt = matplotlib_part("pyplot")
-        _, ax = plt.subplots(figsize=(4.6, 0.5 + 0.2 * height), layout="constrained")
+    ax = axes(ax, 0.5 + 0.2 * sum(len(rows) + 0.5 for _, rows in wrapped))
     ax.set_axis_off()
     y = 0.0
     marks = {"told": (GREEN, GREEN), "open": (ORANGE, PAPER), "settled": (BLUE, BLUE)}
@@ -37,15 +34,15 @@ def identifiability(est: Any, X: Any = None, observations: Any = None, ax: Any =
             y += 1
         y += 0.5
     ax.set(xlim=(-0.03, 1), ylim=(y - 0.4, -0.9))
-    title(ax, f"Given enough sets, targets are told {est.identifiability_.level}")
+    title(ax, f"In principle, given enough sets, targets are told {est.identifiability_.level}")
     return ax
 
 
 def told(est: Any) -> list[tuple[str, str]]:
-    """What there is to know of the targets, each "told", "open" or "settled" (by `align`)."""
+    """What labels may reveal of the targets, each "told", "open" or "settled" (by `align`)."""
     facts = est.identifiability_
     if facts.level in (NOTHING, PARTLY):
-        return [("open", facts.words or f"The targets are told {facts.level}")]
+        return [("open", facts.words or f"The targets are determined {facts.level}")]
     left = "open" if est.alignment_ is None else "settled"
     if hasattr(est, "classes_"):
         groups = [", ".join(str(est.classes_[c]) for c in group) for group in facts.swaps]

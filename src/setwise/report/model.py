@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +12,11 @@ from numpy.typing import NDArray
 
 from setwise import plots
 from setwise.learners.inputs import as_table, n_features, n_rows
+from setwise.likelihood import Targets
 from setwise.observations import Observations
 from setwise.plots.features import shares
 from setwise.plots.told import told
-from setwise.report.page import Block, Cell, Section, Table, Tiles, figure, render, write
+from setwise.report.page import Block, Cell, Section, Table, Tiles, figure, render, versions, write
 
 __all__ = ["report"]
 
@@ -58,12 +57,11 @@ def report(
         _features(est, fitted or held_out),
         _versions(est),
     ]
-    lead = (
-        f"{_family(est)} targets, learned by {_short(repr(est.learner_), 90)} from labels that "
-        f"were given to sets of rows."
-    )
+    name = type(est.family_).__name__
+    family = f"{len(est.classes_)} classes as" if hasattr(est, "classes_") else name
+    lead = f"{family} targets, learned by {_short(repr(est.learner_), 90)} from labels of sets."
     title = title or f"Model report: {type(est).__name__}"
-    return write(path, render(title, lead, [(name, blocks) for name, blocks in sections if blocks]))
+    return write(path, render(title, lead, [section for section in sections if section[1]]))
 
 
 def _pair(X: Any, observations: Any, what: str) -> Pair:
@@ -86,37 +84,35 @@ def _summary(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
         tiles.append((f"{n_rows(fitted[0]):,}", "rows"))
     if est.n_features_in_ is not None:
         tiles.append((f"{est.n_features_in_:,}", "features"))
-    words = "how far labels of this kind tell the targets"
-    words += "" if est.alignment_ is None else "; align has settled the rest"
+    words = "how far labels of this kind determine the targets in principle, given enough sets"
+    words += "" if est.alignment_ is None else "; align has determined the rest"
     return "", [Tiles([*tiles, (est.identifiability_.level, words)])]
 
 
 def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     rows: list[list[str | Cell]] = []
-    for name, pair in (("fit", fitted), ("held out", held_out)):
-        for o in [] if pair is None else pair[1]:
-            sizes = o.sets.sizes
-            same = sizes.min() == sizes.max()
-            size = f"{sizes[0]}" if same else f"{sizes.min()} to {sizes.max()}"
+    for name, (_, kinds) in _parts(fitted, held_out):
+        for o in kinds:
+            low, high = o.sets.sizes.min(), o.sets.sizes.max()
+            size = f"{low}" if low == high else f"{low} to {high}"
             distinct = f"{len(np.unique(o.sets.indices)):,}"
             kind = _short(repr(o.aggregate), 60)
             rows.append([kind, name, f"{len(o):,}", size, distinct, _labels(o)])
-    if not rows:
+    some = fitted or held_out
+    if some is None or not rows:
         words = (
             "The data were not given to the report: `est.report(path, X, observations, "
-            "eval=(X_val, observations_val))` shows them, and what the model makes of them."
+            "eval=(X_val, observations_val))` shows them, and the predictions for them."
         )
         return "Data", [words]
     head = ["what was observed", "part", "sets", "members", "distinct rows", "labels y"]
     parts: list[Block] = [Table(head, rows)]
-    some = fitted or held_out
-    assert some is not None
-    width = n_features(some[0])
     if fitted is not None:
         used = np.unique(np.concatenate([o.sets.indices for o in fitted[1]]))
         idle = n_rows(fitted[0]) - len(used)
         if idle:
             parts.append(f"{idle:,} of the {n_rows(fitted[0]):,} rows are in no set.")
+    width = n_features(some[0])
     if width is not None:
         names = getattr(est, "feature_names_in_", None)
         listed = "" if names is None else f": {_short(', '.join(map(str, names)), 300)}"
@@ -124,31 +120,33 @@ def _data(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     return "Data", parts
 
 
+def _parts(fitted: Pair | None, held_out: Pair | None) -> list[tuple[str, Pair]]:
+    """The sets of the fit and those held out, where they were given, by name."""
+    named = (("sets of the fit", fitted), ("held-out sets", held_out))
+    return [(name, pair) for name, pair in named if pair is not None]
+
+
 def _labels(o: Observations) -> str:
-    if o.y is None:
-        return "an order of the members"
+    """The values of y, in a few words."""
+    outcome = o.aggregate.outcome(Targets(), o.sets.size)
+    if o.y is None or outcome.holds_targets:
+        return outcome.words
     y: NDArray[Any] = np.asarray(o.y)
-    if y.dtype.kind not in "fiub":
-        return "lists"
     if y.ndim == 2:
         shown = [f"{v:,.4g}" for v in y.sum(0)[:8]] + ["…"] * (y.shape[1] > 8)
         return f"totals {', '.join(shown)}"
     values, counts = np.unique(y, return_counts=True)
     if len(values) <= 4:
-        shown = [f"{v:g} ({c / len(y):.0%})" for v, c in zip(values, counts, strict=True)]
-        return ", ".join(shown)
+        return ", ".join(f"{v:g} ({c / len(y):.0%})" for v, c in zip(values, counts, strict=True))
     return f"{y.min():.4g} to {y.max():.4g}, mean {y.mean():.4g}"
 
 
 def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
     rows: list[list[str | Cell]] = []
-    for name, pair in (("sets of the fit", fitted), ("held-out sets", held_out)):
-        if pair is None:
-            continue
-        parts = [(f"{name}: {type(o.aggregate).__name__}", [o]) for o in pair[1]]
-        for label, some in [(name, pair[1]), *(parts if len(parts) > 1 else [])]:
-            model = est.score(pair[0], some, profile=True)
-            constant = est.score_constant(pair[0], some)
+    for name, (X, kinds) in _parts(fitted, held_out):
+        parts = [(f"{name}: {type(o.aggregate).__name__}", [o]) for o in kinds]
+        for label, some in [(name, kinds), *(parts if len(parts) > 1 else [])]:
+            model, constant = est.score(X, some, profile=True), est.score_constant(X, some)
             gain = Cell(_signed(model - constant), True, "good" if model > constant else "bad")
             rows.append([label, _minus(f"{model:.4f}"), _minus(f"{constant:.4f}"), gain])
     blocks: list[Block] = []
@@ -161,8 +159,8 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section
         )
         if est.family_.n_spread:
             words += (
-                " Both are given the spread of targets that suits the sets in question best, so "
-                "that predictions are compared and nothing else."
+                " Both use the spread of targets that fits these sets best, so that only their "
+                "predictions are compared."
             )
         blocks.append(words)
     if held_out is None:
@@ -180,43 +178,39 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section
 
 
 def _calibration(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section:
-    pair = held_out or fitted
+    X, kinds = held_out or fitted or (None, [])
     figures: list[Block] = []
-    for o in [] if pair is None else pair[1][:MOST_KINDS]:
-        assert pair is not None
+    for o in kinds[:MOST_KINDS]:
         try:
-            ax = plots.calibration(est, pair[0], o, ax=plots.blank())
+            ax = plots.calibration(est, X, o, ax=plots.blank())
         except TypeError:  # what has no single y, or too few classes of it, has no such figure
             continue
         figures.append(figure(ax.figure, f"{_short(repr(o.aggregate), 60)}, {len(o):,} sets."))
     if not figures:
         return "", []
-    which = "the held-out sets" if held_out is not None else "the sets of the fit"
-    words = f"Does what the model says of sets come true? Asked of {which}. "
+    words = "Do the labels come as often as the model says? These are the "
+    words += "held-out sets. " if held_out is not None else "sets of the fit. "
     if held_out is None:
         words += "A model that learned them by heart would look good too. "
-    words += "On the diagonal it does; grey shows what chance alone makes of a right model."
+    words += "A right model lies on the diagonal, up to chance, which is grey."
     return "Calibration", [words, *figures]
 
 
 def _told(est: Any, fitted: Pair | None) -> Section:
-    facts = est.identifiability_
     shown = {
-        "told": Cell("told", tone="good"),
+        "told": Cell("determined", tone="good"),
         "open": Cell("left open", tone="bad"),
         "settled": Cell("settled by align", tone="good"),
     }
     rows: list[list[str | Cell]] = [[question, shown[mark]] for mark, question in told(est)]
-    blocks: list[Block] = [Table(["given enough sets", ""], rows)]
-    if facts.words and len(rows) > 1:
-        blocks.append(facts.words)
+    blocks: list[Block] = [Table(["in principle, given enough sets", ""], rows)]
+    words = est.identifiability_.words
+    if words and len(rows) > 1:
+        blocks.append(words)
     if fitted is not None:
-        found = est.diagnose(*fitted)
-        blocks.append(
-            "**What these very sets leave open:** " + " ".join(found)
-            if found
-            else "Beyond that, these sets leave nothing open that could be found."
-        )
+        found = " ".join(est.diagnose(*fitted))
+        nothing = "Beyond that, nothing was found that these sets leave open."
+        blocks.append(f"**What these very sets leave open:** {found}" if found else nothing)
     return "What the labels tell", blocks
 
 
@@ -236,45 +230,37 @@ def _rows(est: Any, truth: tuple[Any, Any] | None) -> Section:
 
 
 def _features(est: Any, some: Pair | None) -> Section:
+    X = None if some is None else some[0]
     try:
-        found = shares(est, None if some is None else some[0])
+        found = shares(est, X)
     except (TypeError, ValueError):  # features that are not numbers have no spread
         found = None
     if found is None or not (found > 0).any():
         return "", []
     height = 0.7 + 0.24 * max(2, min(15, int((found > 0).sum())))
-    ax = plots.importance(
-        est, None if some is None else some[0], ax=plots.blank(4.6, height), most=15
-    )
+    ax = plots.importance(est, X, ax=plots.blank(4.6, height))
     how = "the gain of the splits on it"
     if hasattr(est.model_, "coef"):
         how = "its coefficient times its standard deviation"
-    caption = f"What a feature contributes: {how}, as a share of all."
-    return "Features", [figure(ax.figure, caption)]
+    return "Features", [figure(ax.figure, f"How much each feature contributes: {how}, as a share.")]
 
 
 def _versions(est: Any) -> Section:
     library = type(est.learner_).__name__.lower()
-    names = ["setwise", "numpy", "scipy", "scikit-learn", "torch"]
-    names += [library] if library in ("lightgbm", "xgboost", "catboost") else []
-    versions = [f"{name} {metadata.version(name)}" for name in names]
-    rows: list[list[str | Cell]] = [
-        ["estimator", type(est).__name__],
-        ["targets", repr(est.family_)],
-        ["learner", _short(repr(est.learner_), 400)],
-        ["random_state", str(est.random_state)],
-        ["steps", f"{len(est.history_):,}" if est.history_ else "solved at once"],
-        ["versions", ", ".join([f"Python {platform.python_version()}", *versions])],
-    ]
-    return "How it was made", [Table(["", ""], rows)]
+    packages = ["numpy", "scipy", "scikit-learn", "torch"]
+    packages += [library] if library in ("lightgbm", "xgboost", "catboost") else []
+    facts = {
+        "estimator": type(est).__name__,
+        "targets": repr(est.family_),
+        "learner": _short(repr(est.learner_), 400),
+        "random_state": str(est.random_state),
+        "steps": f"{len(est.history_):,}" if est.history_ else "solved at once",
+        "versions": versions(*packages),
+    }
+    return "How it was made", [Table(["", ""], [[name, text] for name, text in facts.items()])]
 
 
 # ---- small things
-
-
-def _family(est: Any) -> str:
-    name = type(est.family_).__name__
-    return f"{len(est.classes_)} classes as" if hasattr(est, "classes_") else name
 
 
 def _signed(value: float) -> str:

@@ -1,18 +1,31 @@
-"""Pages from blocks: what the template `page.html` shows, and a safe way to write it."""
+"""Pages made of blocks, which the template `page.html` shows."""
 
 from __future__ import annotations
 
 import os
+import platform
 import re
-import secrets
 from collections.abc import Iterable
 from functools import cache
+from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from setwise import plots
+from setwise._files import beside
 
-__all__ = ["Block", "Cell", "Figure", "Section", "Table", "Tiles", "figure", "render", "write"]
+__all__ = [
+    "Block",
+    "Cell",
+    "Figure",
+    "Section",
+    "Table",
+    "Tiles",
+    "figure",
+    "render",
+    "versions",
+    "write",
+]
 
 NUMBER = re.compile(r"[~≈<>≤≥+\-−]*\s*[\d.][\d.,\u2009\u202f ]*([eE][+\-−]?\d+)?.{0,3}(±.*)?")
 BLANK = {"", "-", "–", "—", "−", "n/a", "nan"}
@@ -50,7 +63,7 @@ class Table(NamedTuple):
 
 
 class Tiles(NamedTuple):
-    """Numbers to see first, each with what it is."""
+    """Headline numbers, each with a label."""
 
     pairs: list[tuple[str, str]]
 
@@ -76,7 +89,7 @@ def figure(drawn: Any, caption: str = "") -> Figure:
 
 
 def render(title: str, lead: str, sections: Iterable[Section]) -> str:
-    """The whole page: a title, a sentence or two that say what this is, and the sections."""
+    """The whole page: a title, a lead of a sentence or two, and the sections."""
     template = _environment().get_template("page.html")
     palette = plots.PALETTE
     filled = template.render(title=title, lead=lead, sections=list(sections), palette=palette)
@@ -106,15 +119,17 @@ def _prose(text: str) -> Any:
     return Markup(re.sub(r"\*\*(.+?)\*\*", r"<b>\1</b>", out))
 
 
+def versions(*packages: str) -> str:
+    """The versions of Python, setwise and these packages, for the end of a page."""
+    listed = [f"{name} {metadata.version(name)}" for name in ("setwise", *packages)]
+    return ", ".join([f"Python {platform.python_version()}", *listed])
+
+
 def write(path: str | os.PathLike[str], text: str) -> Path:
-    """Writes a file beside `path`, then renames it: there is never half a page."""
+    """Writes a page, whole or not at all."""
     target = Path(path)
     if not target.parent.is_dir():
         raise FileNotFoundError(f"there is no folder {target.parent} for {target.name}: create it")
-    beside = target.with_name(f".{target.name}.{secrets.token_hex(4)}.part")
-    try:
-        beside.write_text(text, encoding="utf-8", newline="\n")
-        beside.replace(target)
-    finally:
-        beside.unlink(missing_ok=True)
+    with beside(target) as new:
+        new.write_text(text, encoding="utf-8", newline="\n")
     return target

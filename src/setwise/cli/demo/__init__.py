@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -32,7 +32,7 @@ def demo(
 
     if html and not out.parent.is_dir():
         raise Failure(f"there is no folder {out.parent} for {out.name}: create it")
-    console, start = Console(), time.perf_counter()
+    console, start = Console(highlight=False), time.perf_counter()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the same figures everywhere, and no slower at this size
     try:
@@ -43,19 +43,15 @@ def demo(
     console.print(
         "[dim]naive: each member is given the label of its set (molecules: then averaged;\n"
         "triplets: clusters without labels). The same learner in all three columns,\n"
-        "scored on what was not in the fit; 1 is perfect.[/]",
-        highlight=False,
+        "scored on what was not in the fit; 1 is perfect.[/]"
     )
     if html:
         from setwise.cli.demo.page import page
         from setwise.report.page import write
 
         write(out, page(TITLE, results, seconds, quick))
-        console.print(f"\nPictures: [bold]{out}[/]", highlight=False)
-    console.print(
-        f"[dim]{seconds:.0f} s. Next: setwise kinds, setwise fit --help[/]",
-        highlight=False,
-    )
+        console.print(f"\nPictures: [bold]{out}[/]")
+    console.print(f"[dim]{seconds:.0f} s. Next: setwise kinds, setwise fit --help[/]")
 
 
 def _run(console: Console, quick: bool) -> list[tuple[Task, Result]]:
@@ -64,20 +60,14 @@ def _run(console: Console, quick: bool) -> list[tuple[Task, Result]]:
     from rich.live import Live
     from rich.spinner import Spinner
 
-    start = time.perf_counter()
     done: list[tuple[Task, Result]] = []
-    with Live(console=console, refresh_per_second=8, transient=True) as live:
-
-        def show(doing: str, task: Any = None) -> None:
-            if console.is_terminal:
-                spent = f"[dim]{time.perf_counter() - start:.0f} s[/]"
-                live.update(Group(_table(done, task), Spinner("dots", f" {doing} {spent}")))
-
-        show("getting ready")
+    waiting = Spinner("dots", "getting ready")
+    with Live(waiting, console=console, refresh_per_second=8, transient=True) as live:
         from setwise.cli.demo.tasks import TASKS
 
         for task in TASKS:
-            show(f"{task.data}: learning from {task.seen}", task)
+            waiting.update(text=f"{task.data}: learning from {task.seen}")
+            live.update(Group(_table(done, task), waiting))
             done.append((task, task.run(quick)))
     console.print(_table(done, None))
     return done
@@ -87,16 +77,13 @@ def _table(done: list[tuple[Task, Result]], doing: Task | None) -> Table:
     from rich import box
     from rich.table import Table
 
-    table = Table(
-        title=f"\n{TITLE}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD,
-        padding=(0, 1),
-    )  # fmt: skip
+    table = Table(title=f"\n{TITLE}", title_justify="left", title_style="bold", box=box.SIMPLE_HEAD)
     for name in ("data", "seen", "judged by"):
         table.add_column(f"\n{name}")
     for name in ("\nnaive", "set\nlabels", "every\nlabel"):
         table.add_column(name, justify="right")
     for task, result in done:
-        naive, sets, full = result.scores
+        naive, sets, full = result.shown
         style = "bold green" if result.gains else "default"
         table.add_row(task.data, task.seen, task.measure, naive, f"[{style}]{sets}[/]", full)
     if doing is not None:

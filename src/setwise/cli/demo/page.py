@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import platform
-from importlib.metadata import version
 from typing import Any
 
 from setwise import plots
 from setwise.cli.demo.tasks import Result, Task
-from setwise.report.page import Block, Cell, Section, Table, figure, render
+from setwise.report.page import Block, Cell, Section, Table, figure, render, versions
 
 __all__ = ["page"]
 
@@ -18,10 +16,10 @@ LEAD = (
     "individuals that were not in the fit; 1 is perfect."
 )
 ABOUT = (
-    "The sets and their labels are drawn at random from the training rows (seeds 100, 101, …), but "
-    "for the molecules, whose labels are real. The sizes of sets and the learners of the first "
-    "four tasks were settled on other random splits of the same data; those of the molecules were "
-    "not, see there. The learner and its settings are the same in every column."
+    "The sets and their labels are drawn at random from the training rows (seeds 100, 101, …), "
+    "except those of the molecules, whose labels are real. The sizes of sets and the learners of "
+    "the first four tasks were chosen on other random splits of the same data. The learner and its "
+    "settings are the same in every column."
 )
 SOURCES = (
     "Data: diabetes (Efron, Hastie, Johnstone & Tibshirani 2004) and digits (Alpaydin & Kaynak "
@@ -32,53 +30,49 @@ SOURCES = (
 
 def page(title: str, results: list[tuple[Task, Result]], seconds: float, quick: bool) -> str:
     """The figures and pictures of all tasks."""
-    columns = [
-        "what was seen", "judged by", "naive", "from set labels, setwise", "from every label",
-    ]  # fmt: skip
+    columns = ["what was seen", "judged by", "naive", "from set labels", "from every label"]
     rows: list[list[str | Cell]] = []
+    sections: list[Section] = []
     for task, result in results:
-        naive, sets, full = result.scores
-        known = Cell(full, tone="muted" if result.full is None else "")
+        naive, sets, full = result.shown
+        known = Cell(full, tone="muted" if result.scores[2] is None else "")
         name = f"{task.data}: {task.seen}"
         rows.append([name, task.measure, naive, Cell(sets, result.gains), known])
+        words = (
+            f"**Naive:** {task.naive}. **Learner** in all columns: {task.learner}. **Judged by:** "
+            f"{task.judged}. {result.more}"
+        )
+        pictures = [figure(draw().figure, caption) for draw, caption in result.pictures]
+        sections.append((name, [task.about, words, *pictures]))
     blocks: list[Block] = [
         figure(_glance(results), "Every task at a glance: 1 is perfect."),
         Table(columns, rows),
     ]
     if quick:
         blocks.append("**A quick run for tests: these figures mean nothing.**")
-    sections: list[Section] = [("", blocks)]
-    for task, result in results:
-        words = (
-            f"**Naive:** {task.naive}. **Learner** in all columns: {task.learner}. **Judged by:** "
-            f"{task.judged}. {result.more}"
-        )
-        pictures = [figure(draw().figure, caption) for draw, caption in result.pictures]
-        sections.append((f"{task.data}: {task.seen}", [task.about, words, *pictures]))
-    made = [f"{name} {version(name)}" for name in ("setwise", "torch", "scikit-learn")]
-    made = [f"Python {platform.python_version()}", *made]
-    command = f"Made by `setwise demo` in {seconds:.0f} s with {', '.join(made)}."
-    return render(title, LEAD, [*sections, ("About this page", [ABOUT, SOURCES, command])])
+    command = f"Made by `setwise demo` in {seconds:.0f} s with {versions('torch', 'scikit-learn')}."
+    about: Section = ("About this page", [ABOUT, SOURCES, command])
+    return render(title, LEAD, [("", blocks), *sections, about])
 
 
 def _glance(results: list[tuple[Task, Result]]) -> Any:
     grey, orange, blue = (plots.PALETTE[name] for name in ("grey", "orange", "blue"))
     ax = plots.blank(4.8, 0.9 + 0.45 * len(results))
     for y, (_, result) in enumerate(results):
-        values = [v for v in (result.naive, result.sets, result.full) if v is not None]
-        ax.plot([min(values), max(values)], [y, y], color=grey, linewidth=1, zorder=1)
-    for key, colour, mark, size, label in (
-        ("full", grey, "D", 6.5, "from every label"),
-        ("naive", orange, "o", 6.5, "naive"),
-        ("sets", blue, "o", 8, "from set labels"),
+        known = [v for v in result.scores if v is not None]
+        ax.plot([min(known), max(known)], [y, y], color=grey, linewidth=1, zorder=1)
+    for way, colour, mark, size, label in (
+        (2, grey, "D", 6.5, "from every label"),
+        (0, orange, "o", 6.5, "naive"),
+        (1, blue, "o", 8, "from set labels"),
     ):
-        points = [(getattr(r, key), y) for y, (_, r) in enumerate(results)]
+        points = [(r.scores[way], y) for y, (_, r) in enumerate(results)]
         x, at = zip(*[(v, y) for v, y in points if v is not None], strict=True)
         ax.plot(x, at, mark, color=colour, markersize=size, label=label, linestyle="none")
     names = [f"{task.seen}\n{task.measure}" for task, _ in results]
     ax.set_yticks(range(len(results)), names)
     ax.tick_params(axis="y", length=0, labelsize=8.5)
-    ax.set(ylim=(len(results) - 0.5, -0.5), xlim=(min(0, *(r.naive for _, r in results)), 1.02))
+    ax.set(ylim=(len(results) - 0.5, -0.5), xlim=(min(0, *(r.scores[0] for _, r in results)), 1.02))
     ax.spines["left"].set_visible(False)
     ax.grid(True, axis="x", linewidth=0.6, alpha=0.5)
     ax.legend(

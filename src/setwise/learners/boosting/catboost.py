@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,22 +13,23 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
-from setwise.learners.base import Task
-from setwise.learners.boosting.base import Boosting, Forest
+from setwise.learners.base import shares
+from setwise.learners.boosting.base import Boosting, Chosen, Forest, library
 from setwise.learners.boosting.leaves import Leaves
 from setwise.learners.inputs import n_rows, native
 
 __all__ = ["CatBoost"]
 
 
+_library = partial(library, "catboost", "CatBoost")
+
+
 class CatBoost(Boosting):
     """Gradient boosting with CatBoost; any of its parameters can be given.
 
-    `coupled` solves the leaf values of each tree jointly, which is what makes large sets work;
-    without it each leaf takes its own Newton step. The columns named by `cat_features` are
-    categorical; if none are named, those columns of a data frame that hold categories or strings.
-    Missing values are used as CatBoost does. With `eval` in `fit`, boosting stops when the
-    likelihood of held-out sets has not improved for `early_stopping_rounds` (50).
+    `coupled`, early stopping and missing values are as in `LightGBM`. The columns named by
+    `cat_features` are categorical; if none are named, those columns of a data frame that hold
+    categories or strings.
 
     CatBoost shows an objective only parts of the rows at a time, never whole sets. So each tree is
     a CatBoost model of its own, fitted by weighted least squares to the rows' Newton steps.
@@ -40,36 +42,32 @@ class CatBoost(Boosting):
     names_rate = ("learning_rate", "eta")
     names_patience = ("early_stopping_rounds", "od_wait")
     names_penalty = ("l2_leaf_reg", "reg_lambda")
+    names_seed = ("random_seed", "random_state")
+    names_threads = ("thread_count",)
     default_penalty = 3.0
     refused: ClassVar[dict[str, str]] = {
-        **dict.fromkeys(
-            ("loss_function", "objective"), "the objective is the likelihood of the observations"
+        "eval_metric custom_metric custom_loss od_type od_pval use_best_model": (
+            "early stopping goes by the likelihood of the `eval` observations of `fit`"
         ),
-        **dict.fromkeys(
-            ("eval_metric", "custom_metric", "custom_loss", "od_type", "od_pval", "use_best_model"),
-            "early stopping goes by the likelihood of the `eval` observations of `fit`",
-        ),
-        **dict.fromkeys(
-            ("text_features", "embedding_features"),
-            "only numbers and categories are known: turn texts and embeddings into numbers",
+        "text_features embedding_features": (
+            "only numbers and categories are known: turn texts and embeddings into numbers"
         ),
         "boost_from_average": "boosting begins at the constant of largest likelihood",
-        "monotone_constraints": "leaf values are solved jointly and would not respect them",
     }
 
-    def _plant(self, X: Any, task: Task, rate: float, penalty: float, params: Any) -> Forest:
+    def _plant(self, X: Any, start: NDArray[np.float64], chosen: Chosen, params: Any) -> Forest:
         columns = params.pop("cat_features", None)
-        seed = self._take(params, ("random_seed", "random_state"), task.seed % (2**31 - 1))
         params = {"allow_writing_files": False, **params}
         if not {"verbose", "verbose_eval", "silent", "logging_level"} & set(params):
             params["logging_level"] = "Silent"
         params |= {"loss_function": "RMSE", "boost_from_average": False, "iterations": 1}
-        params |= {"learning_rate": rate, "l2_leaf_reg": penalty, "random_seed": int(seed)}
-        return CatBoostForest([], task.raw.numpy(), _categorical(X, columns), X, params)
+        params |= {"learning_rate": chosen.rate, "l2_leaf_reg": chosen.penalty}
+        params["random_seed"], params["thread_count"] = chosen.seed, chosen.threads
+        return CatBoostForest([], start, _categorical(X, columns), X, params)
 
 
 class CatBoostForest(Forest):
-    """Sums of CatBoost trees, one for each output, whose leaves are ours."""
+    """Sums of CatBoost trees, one for each output; `X` are the rows that they grow on."""
 
     def __init__(
         self,
@@ -79,49 +77,43 @@ class CatBoostForest(Forest):
         X: Any = None,
         params: dict[str, Any] | None = None,
     ) -> None:
-        self.models, self.start, self.categorical = models, start, categorical
+        super().__init__(start)
+        self.models, self.categorical = models, categorical
         self.X, self.params = X, params or {}
         self.pool: Any = None
         self.label: NDArray[np.float64] = np.zeros(0)
         self.baseline: list[list[float]] = []
         self.trees: list[list[Any]] = []  # of each round, one for each output
-        self.values: list[list[NDArray[np.float64]]] = []  # of their leaves
-        self.newest_leaves: Leaves | None = None
-        self.own: Any = 0.0  # what the trees add up to as CatBoost values them
         self.other: tuple[Any, Any] = (None, None)  # the last rows asked for, and their pool
 
-    def grow(self, gradient: Tensor, curvature: Tensor) -> bool:
+    def grow(self, gradient: Tensor, curvature: Tensor) -> Leaves | None:
         steps: NDArray[np.float64] = (-gradient / curvature).numpy()
         weight = (curvature / curvature.mean(0)).numpy()
         sizes = np.sqrt((weight * steps**2).mean(0))
         if not sizes.any():
-            return False
+            return None
         if self.pool is None and not self._prepare(steps / np.where(sizes, sizes, 1.0)):
-            return False
+            return None
         trees, values = [], []
         for output, size in enumerate(sizes):
-            # Without a step there is nothing to grow on: any tree will do, its leaves add nothing.
+            # Where all steps are 0, grow on the label instead; the leaf values are 0.
             target = steps[:, output] / size if size else self.label
             tree = self._fit(target, weight[:, output], len(self.trees) * len(sizes) + output)
             trees.append(tree)
             values.append(np.array(tree.get_leaf_values()) * size)
         if all(len(v) == 1 for v in values):
-            return False
+            return None
         self.trees.append(trees)
         self.values.append(values)
-        self.newest_leaves = self._leaves(self.pool)
-        self.own = self.own + self._expand(self.newest_leaves)
-        return True
+        return self._leaves(self.pool)
 
     def _prepare(self, steps: NDArray[np.float64]) -> bool:
-        """Quantises X once for all trees; False where no feature tells rows apart.
+        """Quantises X once for all trees; False where all features are constant.
 
         The labels are the first round's steps (their main direction, where there are several
-        outputs) and stay so: statistics of categories are made of them, which must be the same in
-        all trees to go into one model. Trees are grown on other steps by way of the baseline:
-        least squares only knows label − baseline.
+        outputs) in all rounds, because trees of one model must have the same statistics of
+        categories. The baseline makes up for it: least squares only depends on label − baseline.
         """
-        catboost = _library()
         self.label = steps @ np.linalg.eigh(steps.T @ steps)[1][:, -1]
         if not np.ptp(self.label):  # CatBoost refuses labels that are all the same
             self.label = np.arange(len(steps), dtype=np.float64) % 2
@@ -130,7 +122,7 @@ class CatBoostForest(Forest):
         known = inspect.signature(pool.quantize).parameters
         try:
             pool.quantize(**{k: v for k, v in self.params.items() if k in known})
-        except catboost.CatBoostError as error:
+        except _library().CatBoostError as error:
             if "constant or ignored" in str(error):
                 return False
             raise
@@ -162,45 +154,24 @@ class CatBoostForest(Forest):
             thread_count=self.params.get("thread_count", -1),
         )
 
-    def scores(self) -> Tensor:
-        return torch.from_numpy(self.own)
-
-    def leaves(self, X: Any = None) -> Leaves:
-        if X is None and self.newest_leaves is not None:
-            return self.newest_leaves
-        if X is not self.other[0]:
-            self.other = X, self._pool(X, self.trees[-1][0])
-        return self._leaves(self.other[1])
-
     def _leaves(self, pool: Any) -> Leaves:
         threads = self.params.get("thread_count", -1)
         found = [tree.calc_leaf_indexes(pool, thread_count=threads) for tree in self.trees[-1]]
         leaf = torch.from_numpy(np.concatenate(found, 1).astype(np.int64))
         return Leaves(leaf, [len(v) for v in self.values[-1]])
 
-    def _expand(self, leaves: Leaves) -> NDArray[np.float64]:
-        return leaves.expand(torch.from_numpy(np.concatenate(self.values[-1]))).numpy()
+    def leaves(self, X: Any) -> Leaves:
+        if X is not self.other[0]:
+            self.other = X, self._pool(X, self.trees[-1][0])
+        return self._leaves(self.other[1])
 
-    def newest(self, X: Any) -> NDArray[np.float64]:
-        return self._expand(self.leaves(X))
-
-    def write(self, values: list[NDArray[np.float64]]) -> None:
-        # No row is in some leaves of a symmetric tree: there a mean of rows is not a number.
-        self.values[-1] = [np.nan_to_num(v) for v in values]
-
-    def finish(self, rounds: int) -> None:
+    def finish(self, rounds: int) -> Forest:
+        models = []
         for output in range(len(self.start) if rounds else 0):
             model = _library().sum_models([trees[output] for trees in self.trees[:rounds]])
             model.set_leaf_values(np.concatenate([v[output] for v in self.values[:rounds]]))
-            self.models.append(model)
-        self.X, self.pool, self.newest_leaves, self.other = None, None, None, (None, None)
-        self.trees, self.values, self.own, self.label, self.baseline = (
-            [],
-            [],
-            0.0,
-            self.label[:0],
-            [],
-        )
+            models.append(model)
+        return CatBoostForest(models, self.start, self.categorical, params=self.params)
 
     def raw(self, X: Any) -> NDArray[np.float64]:
         out = np.tile(self.start, (n_rows(X), 1))
@@ -212,34 +183,19 @@ class CatBoostForest(Forest):
     def importance(self) -> NDArray[np.float64] | None:
         if not self.models:
             return None
-        found = sum(model.get_feature_importance() for model in self.models)
-        return np.asarray(found / max(found.sum(), 1e-300))
+        return shares(sum(model.get_feature_importance() for model in self.models))
 
     def save(self, folder: Path) -> dict[str, Any]:
         for output, model in enumerate(self.models):
             model.save_model(str(folder / f"model{output}.cbm"))
-        return {
-            "start": self.start.tolist(),
-            "categorical": self.categorical,
-            "models": len(self.models),
-        }
+        facts = {"start": self.start.tolist(), "categorical": self.categorical}
+        return {**facts, "models": len(self.models)}
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> CatBoostForest:
-        catboost = _library()
         paths = [folder / f"model{output}.cbm" for output in range(facts["models"])]
-        models = [catboost.CatBoost().load_model(str(path)) for path in paths]
+        models = [_library().CatBoost().load_model(str(path)) for path in paths]
         return cls(models, np.array(facts["start"], dtype=np.float64), facts["categorical"])
-
-
-def _library() -> Any:
-    try:
-        import catboost
-    except ImportError as error:
-        raise ImportError(
-            "the learner CatBoost needs the package catboost: pip install setwise[catboost]"
-        ) from error
-    return catboost
 
 
 def _categorical(X: Any, columns: Any) -> list[int]:

@@ -1,8 +1,7 @@
-"""Leaf values of a tree, solved jointly.
+"""Leaf values of a tree, solved jointly by one small Newton system.
 
-A set ties its members together, so the best values of a tree's leaves depend on one another: with
-the diagonal of the Hessian alone a step is too long by a factor of the set size (it diverges), with
-a bound on it far too short. One small Newton system over the leaves has the right answer.
+The members of a set depend on one another, and so do the best values of a tree's leaves: with the
+diagonal of the Hessian alone a step is too long by a factor of the set size, and diverges.
 """
 
 from __future__ import annotations
@@ -58,12 +57,9 @@ def solve_leaves(
 ) -> Tensor:
     """The leaf values that minimise the loss to second order, with penalty/2 · Σ value².
 
-    The penalty is one number per output, since outputs may be in very different units. No value is
-    larger than `farthest`; where the values so cut would lead uphill together, each leaf goes its
-    own way.
-
-    Directions in which the loss is not convex are followed downhill, by the size of their
-    curvature.
+    The penalty is one number per output, since outputs may be in very different units. Where the
+    loss is not convex, the absolute value of its curvature is used. Values are cut at `farthest`;
+    if the loss would then rise along them, each leaf takes its own Newton step instead.
     """
     gradient = leaves.reduce(point.gradient)
     counts = torch.tensor(leaves.counts)
@@ -98,8 +94,8 @@ def _conjugate_gradients(
 ) -> Tensor:
     """The same with products only, preconditioned by the diagonal `scale` (Steihaug).
 
-    Where a part of the sets stands for all, it tells what ties the rows to one another; their own
-    curvature is that of all sets, which a leaf of few rows needs.
+    Where a part of the sets stands for all, products use that part, but for the diagonal of the
+    Hessian, which is that of all sets: a leaf of few rows needs it.
     """
     part = point.part()
     own = None if part is point else point.curvature() - part.curvature()

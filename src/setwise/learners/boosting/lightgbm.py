@@ -11,12 +11,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from setwise.learners.base import Task
-from setwise.learners.boosting.base import Boosting, Forest
+from setwise.learners.base import shares
+from setwise.learners.boosting.base import Boosting, Chosen, Forest
 from setwise.learners.boosting.leaves import Leaves
 from setwise.learners.inputs import n_rows, native
 
 __all__ = ["LightGBM"]
+
+CELLS = 1 << 18
 
 
 class LightGBM(Boosting):
@@ -35,45 +37,23 @@ class LightGBM(Boosting):
     names_rate = ("learning_rate", "shrinkage_rate", "eta")
     names_patience = ("early_stopping_rounds", "early_stopping_round", "n_iter_no_change")
     names_penalty = ("lambda_l2", "reg_lambda", "lambda")
+    names_seed = ("seed", "random_seed", "random_state")
+    names_threads = ("num_threads", "num_thread", "nthread", "nthreads", "n_jobs")
     refused: ClassVar[dict[str, str]] = {
-        "objective": "the objective is the likelihood of the observations",
         "boosting": "only plain boosting (gbdt) and sampling by `data_sample_strategy` are known",
         "linear_tree": "leaves must be constant",
-        "monotone_constraints": "leaf values are solved jointly and would not respect them",
     }
 
-    def _plant(self, X: Any, task: Task, rate: float, penalty: float, params: Any) -> Forest:
-        params = {
+    def _plant(self, X: Any, start: NDArray[np.float64], chosen: Chosen, params: Any) -> Forest:
+        defaults = {
             "verbosity": -1,
-            "seed": task.seed % (2**31 - 1),
             "deterministic": True,
             "force_row_wise": not params.get("force_col_wise", False),
-            **params,
         }
-        params |= {
-            "objective": "none",
-            "metric": "none",
-            "learning_rate": rate,
-            "lambda_l2": penalty,
-        }
-        if task.objective.n_outputs > 1:
-            params["num_class"] = task.objective.n_outputs
-        return LightGBMForest.plant(X, task.raw.numpy(), params)
-
-
-class LightGBMForest(Forest):
-    """A LightGBM booster whose leaves are ours."""
-
-    def __init__(
-        self, booster: lightgbm.Booster, start: NDArray[np.float64], X: Any = None
-    ) -> None:
-        self.booster, self.start, self.X = booster, start, X
-        shape = (0 if X is None else n_rows(X), len(start))
-        self.before = self.after = np.zeros(shape)
-
-    @classmethod
-    def plant(cls, X: Any, start: NDArray[np.float64], params: dict[str, Any]) -> LightGBMForest:
-        """An empty booster over these rows."""
+        params = {**defaults, **params, "objective": "none", "metric": "none"}
+        params |= {"learning_rate": chosen.rate, "lambda_l2": chosen.penalty, "seed": chosen.seed}
+        params["num_threads"] = chosen.threads
+        params["num_class"] = len(start)
         data = lightgbm.Dataset(native(X), label=np.zeros(n_rows(X)), params=params)
         data.construct()
         if not any(data.feature_num_bin(i) for i in range(data.num_feature())):
@@ -82,70 +62,68 @@ class LightGBMForest(Forest):
                 f" they are constant, or there are fewer rows than two leaves need. Lower "
                 f"min_child_samples (20), or use setwise.Linear()"
             )
-        return cls(lightgbm.Booster(params, data), start, X)
+        return LightGBMForest(lightgbm.Booster(params, data), start, X)
 
-    def grow(self, gradient: Tensor, curvature: Tensor) -> bool:
+
+class LightGBMForest(Forest):
+    """A LightGBM booster; `X` are the rows that it grows on."""
+
+    def __init__(
+        self, booster: lightgbm.Booster, start: NDArray[np.float64], X: Any = None
+    ) -> None:
+        super().__init__(start)
+        self.booster, self.X = booster, X
+        self.scores = np.zeros((0 if X is None else n_rows(X), len(start)))  # LightGBM's own sums
+
+    def grow(self, gradient: Tensor, curvature: Tensor) -> Leaves | None:
         g, h = (np.asarray(t.squeeze(1) if t.shape[1] == 1 else t) for t in (gradient, curvature))
-        self.before = self.after
+        before = self.scores
         if self.booster.update(fobj=lambda scores, data: (g, h)):
-            return False
+            return None
         self.booster.eval_train(feval=self._keep)
-        return True
-
-    def _keep(self, scores: Any, data: Any) -> tuple[str, float, bool]:
-        self.after = np.array(scores).reshape(len(scores), -1)
-        return "", 0.0, True
-
-    def scores(self) -> Tensor:
-        return torch.from_numpy(self.after)
-
-    def leaves(self, X: Any = None) -> Leaves:
         last = self.booster.current_iteration() - 1
         text = self.booster.model_to_string(start_iteration=last, num_iteration=1)
-        told = [part[: part.index("\n")] for part in text.split("\nleaf_value=")[1:]]
-        values = [np.array(numbers.split(), dtype=np.float64) for numbers in told]
-        counts = [len(v) for v in values]
-        if X is None and (leaf := self._told_by_scores(values)) is not None:
-            return Leaves(leaf, counts)
-        X = self.X if X is None else X
-        found = self.booster.predict(
-            native(X), pred_leaf=True, start_iteration=last, num_iteration=1
-        )
-        leaf = torch.from_numpy(np.asarray(found).reshape(n_rows(X), -1).astype(np.int64))
-        return Leaves(leaf, counts)
+        lines = [part[: part.index("\n")] for part in text.split("\nleaf_value=")[1:]]
+        values = [np.array(line.split(), dtype=np.float64) for line in lines]
+        self.values.append(values)
+        found = self._leaves_by_value(before, values)
+        return self.leaves(self.X) if found is None else Leaves(found, [len(v) for v in values])
 
-    def _told_by_scores(self, values: list[NDArray[np.float64]]) -> Tensor | None:
+    def _keep(self, scores: Any, data: Any) -> tuple[str, float, bool]:
+        self.scores = np.array(scores).reshape(len(scores), -1)
+        return "", 0.0, True
+
+    def _leaves_by_value(
+        self, before: NDArray[np.float64], values: list[NDArray[np.float64]]
+    ) -> Tensor | None:
         """Which leaf each row is in, from what LightGBM's own leaf values have added to the row.
 
         Several times faster than asking for leaves; None where two leaves have the same value.
         """
         columns = []
         for output, own in enumerate(values):
-            after = self.after[:, output]
-            leaf = _nearest(after - self.before[:, output], own, 1e-12 * np.abs(after).max())
+            after = self.scores[:, output]
+            leaf = _nearest(after - before[:, output], own, 1e-12 * np.abs(after).max())
             if leaf is None:
                 return None
             columns.append(torch.from_numpy(leaf))
-        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, 1)
+        return torch.stack(columns, 1)
 
-    def newest(self, X: Any) -> NDArray[np.float64]:
+    def leaves(self, X: Any) -> Leaves:
         last = self.booster.current_iteration() - 1
         found = self.booster.predict(
-            native(X), raw_score=True, start_iteration=last, num_iteration=1
+            native(X), pred_leaf=True, start_iteration=last, num_iteration=1
         )
-        return np.asarray(found, dtype=np.float64).reshape(n_rows(X), -1)
+        leaf = torch.from_numpy(np.asarray(found).reshape(n_rows(X), -1).astype(np.int64))
+        return Leaves(leaf, [len(v) for v in self.values[-1]])
 
-    def write(self, values: list[NDArray[np.float64]]) -> None:
-        first = (self.booster.current_iteration() - 1) * len(values)
-        for output, leaf_values in enumerate(values):
-            for leaf, value in enumerate(leaf_values):
-                self.booster.set_leaf_output(first + output, leaf, float(value))
-
-    def finish(self, rounds: int) -> None:
-        self.booster = lightgbm.Booster(
-            model_str=self.booster.model_to_string(num_iteration=rounds)
-        )
-        self.X, self.before, self.after = None, self.before[:0], self.before[:0]
+    def finish(self, rounds: int) -> Forest:
+        trees = [tree for values in self.values for tree in values]
+        for number, values in enumerate(trees):
+            for leaf, value in enumerate(values):
+                self.booster.set_leaf_output(number, leaf, float(value))
+        text = self.booster.model_to_string(num_iteration=rounds)
+        return LightGBMForest(lightgbm.Booster(model_str=text), self.start)
 
     def raw(self, X: Any) -> NDArray[np.float64]:
         scores = np.asarray(self.booster.predict(native(X), raw_score=True), dtype=np.float64)
@@ -153,9 +131,7 @@ class LightGBMForest(Forest):
         return raw
 
     def importance(self) -> NDArray[np.float64]:
-        gain = np.asarray(self.booster.feature_importance("gain"), dtype=np.float64)
-        share: NDArray[np.float64] = gain / max(gain.sum(), 1e-300)
-        return share
+        return shares(self.booster.feature_importance("gain"))
 
     def save(self, folder: Path) -> dict[str, Any]:
         self.booster.save_model(folder / "model.txt")
@@ -165,9 +141,6 @@ class LightGBMForest(Forest):
     def load(cls, folder: Path, facts: dict[str, Any]) -> LightGBMForest:
         booster = lightgbm.Booster(model_file=folder / "model.txt")
         return cls(booster, np.array(facts["start"], dtype=np.float64))
-
-
-CELLS = 1 << 18
 
 
 def _nearest(

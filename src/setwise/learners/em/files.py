@@ -18,7 +18,11 @@ TREES = (
     "sklearn.tree._tree.Tree",
     "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
 )
-PLAIN = ("sklearn.calibration._CalibratedClassifier", "sklearn.calibration._SigmoidCalibration")
+TRUSTED = (
+    *TREES,
+    "sklearn.calibration._CalibratedClassifier",
+    "sklearn.calibration._SigmoidCalibration",
+)
 
 
 def write_estimator(estimator: Any, folder: Path) -> None:
@@ -35,7 +39,7 @@ def read_estimator(folder: Path) -> Any:
     io = _skops("load")
     path = folder / FILE
     _check_types(io, path)
-    estimator = io.load(path, trusted=[*TREES, *PLAIN])
+    estimator = io.load(path, trusted=[*TRUSTED])
     _check_trees(estimator)
     return estimator
 
@@ -51,7 +55,7 @@ def _skops(what: str) -> Any:
 
 
 def _check_types(io: Any, path: Path) -> None:
-    unknown = set(io.get_untrusted_types(file=path)) - {*TREES, *PLAIN}
+    unknown = set(io.get_untrusted_types(file=path)) - {*TRUSTED}
     if unknown:
         raise ValueError(
             f"an estimator with {', '.join(sorted(unknown)[:5])} cannot be kept without pickle: "
@@ -69,11 +73,8 @@ def _check_trees(estimator: Any) -> None:
     for tree, width in _trees(estimator, math.inf):
         if hasattr(tree, "capacity"):
             sound = tree.node_count <= tree.capacity
-            left, right, feature = (
-                (tree.children_left, tree.children_right, tree.feature)
-                if sound
-                else np.zeros((3, 0))
-            )
+            names = ("children_left", "children_right", "feature") if sound else ()
+            left, right, feature = [getattr(tree, name) for name in names] or np.zeros((3, 0))
             inner = left != -1
         else:
             nodes = tree.nodes

@@ -1,14 +1,15 @@
 """EM: any scikit-learn classifier or regressor as a learner.
 
 The E-step completes the data: for each row, what its target is expected to be once the y of its
-sets are known, which a gradient of the set likelihood tells. The M-step is the estimator's own
-`fit`, and its predictions are where the next E-step begins.
+sets are known, from a gradient of the set likelihood. The M-step is the estimator's own `fit`, and
+the next E-step begins at its predictions.
 """
 
 from __future__ import annotations
 
 import math
 import warnings
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -18,9 +19,9 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from setwise.learners.base import Fitted, Learner, Model, Task
+from setwise.learners.base import Fitted, Learner, Model, Task, shares
 from setwise.learners.em.files import read_estimator, write_estimator
-from setwise.learners.em.targets import log_probabilities, targets_for
+from setwise.learners.em.targets import targets_for, to_raw
 from setwise.learners.em.trainer import Trainer, predict
 from setwise.learners.inputs import as_array, take_rows
 from setwise.objective import Objective, judge
@@ -39,13 +40,13 @@ class EM(Learner):
     Poisson, exponential, gamma and negative binomial targets; scales may be fixed or shared, not
     predicted. An estimator without `sample_weight` gets rows drawn in proportion to the weights.
 
-    Two things make this fast and honest. A step is longer than that of plain EM, by the ratio of
-    the information in complete data to that in the sets (for the mean of K members: K), and is
-    halved while the likelihood falls. And the E-step uses predictions for rows that the estimator
-    was *not* fitted to, from `folds`-fold cross-fitting or, for bagged regressors, out of the bag:
-    a forest that is fed its own fit would stay where it is. Their set likelihood (that of `eval`
-    where given) says when to stop, after `patience` iterations without a gain of `tol` per set;
-    the best iterate is kept. `folds=0` uses plain predictions.
+    A step is longer than that of plain EM, by the ratio of the information in complete data to that
+    in the sets (for the mean of K members: K), and is halved while the likelihood falls. The E-step
+    uses predictions for rows that the estimator was *not* fitted to, from `folds`-fold
+    cross-fitting or, for bagged regressors, out of the bag: a forest that is fed its own fit would
+    stay where it is (`folds=0`: plain predictions). Their set likelihood (that of `eval` where
+    given) says when to stop, after `patience` iterations without a gain of `tol` per set; the best
+    iterate is kept.
 
     >>> from sklearn.linear_model import LinearRegression
     >>> EM(LinearRegression(), max_iter=10)
@@ -101,7 +102,7 @@ class EM(Learner):
                 predicted, fitted = trainer.out_of_sample(X, wanted)
                 shared = here.shared
                 if task.free:
-                    shared = targets.fit_shared(predicted, shared)
+                    shared = objective.fit_shared(partial(targets.raw, predicted), shared)
                 figures = score(predicted, shared, fitted)
                 task.progress.step(**figures)
                 new = _Iterate(_last(figures), predicted, wanted, shared, fitted)
@@ -124,19 +125,20 @@ class EM(Learner):
             )
         if task.guide is None and kept.score < start.score - self.tol:
             warnings.warn(
-                f"{self!r} says less of the sets than a model without features (log-likelihood "
-                f"{kept.score:.4g} per set against {start.score:.4g}): the estimator does not suit "
-                f"these labels, or there are too few sets",
+                f"{self!r} explains the sets less well than a model without features (mean "
+                f"log-likelihood {kept.score:.4g} against {start.score:.4g}): the estimator does "
+                f"not suit these labels, or there are too few sets",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         only = kept.fitted[0] if len(kept.fitted) == 1 else trainer.fit(X, kept.wanted)
-        model = EMModel(only, **targets.facts(kept.shared))
+        link = targets.link(kept.shared)
+        model = EMModel(only, **{k: v.item() if k == "offset" else v for k, v in link.items()})
         return Fitted(model, kept.shared, converged=stale >= self.patience)
 
 
 class _Iterate(NamedTuple):
-    """The targets that were wanted, what was predicted of each row unseen, and how good that is."""
+    """Targets, the predictions of estimators fitted to them, and the likelihood of these."""
 
     score: float
     predicted: Floats
@@ -167,37 +169,25 @@ def _table(X: Any) -> Any:
 
 
 class EMModel(Model):
-    """A fitted estimator, and how its predictions become raw parameters.
+    """A fitted estimator, and the arguments of `to_raw` for its predictions."""
 
-    Probabilities are mixed with a little of a uniform distribution (0.1 %), as forests give zeros;
-    the raw parameters are their logarithms. A location is the prediction itself. A mean, not less
-    than `floor`, is exp(raw + offset).
-    """
-
-    def __init__(
-        self, estimator: Any, n_classes: int = 0, offset: float | None = None, floor: float = 0.0
-    ) -> None:
-        self.estimator = estimator
-        self.n_classes, self.offset, self.floor = n_classes, offset, floor
+    def __init__(self, estimator: Any, n_classes: int = 0, **link: Any) -> None:
+        self.estimator, self.link = estimator, {"n_classes": n_classes, **link}
 
     def raw(self, X: Any) -> Floats:
         """Raw parameters of each row, (rows, outputs)."""
-        values = predict(self.estimator, _table(X), self.n_classes)
-        if self.n_classes:
-            return log_probabilities(values)
-        if self.offset is not None:
-            values = np.log(np.maximum(values, self.floor)) - self.offset
-        return values[:, None]
+        values = predict(self.estimator, _table(X), self.link["n_classes"])
+        return np.asarray(to_raw(values, **self.link))
 
     def importance(self) -> Floats | None:
         """The estimator's own `feature_importances_`, where it has them."""
         found = getattr(self.estimator, "feature_importances_", None)
-        return None if found is None else np.asarray(found, np.float64) / max(np.sum(found), 1e-300)
+        return None if found is None else shares(found)
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Writes the estimator with skops, which needs no pickle."""
         write_estimator(self.estimator, folder)
-        return {"n_classes": self.n_classes, "offset": self.offset, "floor": self.floor}
+        return self.link
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> EMModel:

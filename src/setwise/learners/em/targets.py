@@ -3,22 +3,36 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from scipy import optimize
 from torch import Tensor
 
 from setwise.distributions import Categorical, map_parameters
 from setwise.inference import expectation
 from setwise.objective import Objective
 
-__all__ = ["Targets", "log_probabilities", "targets_for"]
+__all__ = ["Targets", "targets_for", "to_raw"]
 
 Floats = NDArray[np.float64]
 FLOOR = 1e-3  # share of a uniform distribution in the predicted probabilities: forests give zeros
+
+
+def to_raw(values: Floats, n_classes: int = 0, offset: Any = None, floor: float = 0.0) -> Tensor:
+    """The raw parameters, (rows, outputs), that predicted values stand for.
+
+    Probabilities are mixed with a little of a uniform distribution (0.1 %), as forests give zeros;
+    the raw parameters are their logarithms. A mean, not less than `floor`, is exp(raw + offset).
+    Without an offset a value is the raw parameter itself.
+    """
+    if n_classes:
+        return torch.from_numpy(np.log((1 - FLOOR) * values + FLOOR / n_classes))
+    if offset is None:
+        return torch.from_numpy(values).unsqueeze(1)
+    raw: Tensor = torch.from_numpy(np.log(np.maximum(values, floor))).unsqueeze(1) - offset
+    return raw
 
 
 class Targets(ABC):
@@ -27,44 +41,52 @@ class Targets(ABC):
     `values` are one number per row, or (rows, C) probabilities.
     """
 
-    classes: ClassVar[bool] = False
+    n_classes = 0  # of a classifier
 
     def __init__(self, objective: Objective, raw: Tensor, shared: Tensor, seed: int) -> None:
         self.objective, self.family, self.seed = objective, objective.family, seed
         self.weight = np.zeros(objective.n_rows)
-        for o in objective.observations:
-            each = np.ones(len(o)) if o.weight is None else o.weight
-            np.add.at(self.weight, o.sets.indices, np.repeat(each, o.sets.sizes))
+        for term in objective.terms:
+            self.weight += term.times_seen()
 
     @abstractmethod
     def values(self, raw: Tensor, shared: Tensor) -> Floats:
         """What an estimator should predict to give these raw parameters."""
 
-    @abstractmethod
-    def raw(self, values: Floats, shared: Tensor) -> Tensor:
-        """The raw parameters, (rows, outputs), that predicted values stand for."""
-
-    @abstractmethod
-    def expected(self, values: Floats, shared: Tensor) -> Floats:
-        """The completed targets: what each row's is expected to be, on average over its sets."""
-
-    def information(self, raw: Tensor, shared: Tensor) -> Tensor:
-        """What a row's own target would tell about its raw parameters, (rows, outputs)."""
-        return self.family.information(raw, shared, self.seed)
-
-    def facts(self, shared: Tensor) -> dict[str, Any]:
-        """What a model needs to know to turn predictions into raw parameters."""
+    def link(self, shared: Tensor) -> dict[str, Any]:
+        """How `to_raw` turns predictions into raw parameters."""
         return {}
+
+    def raw(self, values: Floats, shared: Tensor) -> Tensor:
+        """The raw parameters that predicted values stand for."""
+        return to_raw(values, **self.link(shared))
+
+    def expected(self, values: Floats, shared: Tensor) -> Floats:
+        """The completed targets: E[Z | y] of each row, on average over its sets.
+
+        Sets whose y is impossible leave their rows where they are.
+        """
+        with torch.no_grad():
+            rows = self.family(self.raw(values, shared), shared)
+        total = np.zeros((len(values), max(self.n_classes, 1)))
+        for term in self.objective.terms:
+            d = map_parameters(rows, term.sets.members)
+            prior = d.probs if self.n_classes else d.mean  # type: ignore[attr-defined]
+            found, _ = expectation(term.observations, d)
+            found = torch.where(found.isfinite(), found, prior).reshape(-1, total.shape[1])
+            weight = np.repeat(term.weight, term.sets.sizes)[:, None]
+            np.add.at(total, term.sets.indices, found.numpy() * weight)
+        return np.reshape(total / self.weight[:, None], values.shape)
 
     def step(self, values: Floats, shared: Tensor, damp: float) -> Floats:
         """The completed targets, moved on by the ratio of complete to observed information.
 
-        What changes for all rows alike is told by the sets as well as by complete data: it is not
-        lengthened.
+        A change that is common to all rows is known from the sets as well as from complete data,
+        so it is not lengthened.
         """
         raw = self.raw(values, shared)
         weight = torch.from_numpy(self.weight).unsqueeze(1)
-        complete = float((weight * self.information(raw, shared)).sum())
+        complete = float((weight * self.family.information(raw, shared, self.seed)).sum())
         observed = float(self.objective.at(raw, shared).curvature().sum())
         longer = max(1.0, damp * complete / observed) if observed > 1e-9 * complete else 1.0
         change = self.expected(values, shared) - values
@@ -75,54 +97,21 @@ class Targets(ABC):
         """Values that the estimator can be fitted to."""
         return values
 
-    def members(self, raw: Tensor, shared: Tensor) -> Floats:
-        """E[Z | y] of each row, on average over its sets; rows of impossible sets stay put."""
-        with torch.no_grad():
-            rows = self.family(raw, shared)
-        total = np.zeros((len(raw), raw.shape[1]))
-        for o in self.objective.observations:
-            d = map_parameters(rows, o.sets.members)
-            prior = d.probs if self.classes else d.mean  # type: ignore[attr-defined]
-            found, _ = expectation(o, d)
-            found = torch.where(found.isfinite(), found, prior).reshape(-1, total.shape[1])
-            each = np.ones(len(o)) if o.weight is None else o.weight
-            np.add.at(total, o.sets.indices, found.numpy() * np.repeat(each, o.sets.sizes)[:, None])
-        return total / self.weight[:, None]
-
-    def fit_shared(self, values: Floats, shared: Tensor) -> Tensor:
-        """The shared parameters of largest likelihood where these values are predicted."""
-        if not len(shared):
-            return shared
-        size = self.objective.total_weight
-
-        def loss(x: Floats) -> tuple[float, Floats]:
-            leaf = torch.from_numpy(x).requires_grad_()
-            value = self.objective.loss(self.raw(values, leaf), leaf) / size
-            (gradient,) = torch.autograd.grad(value, leaf)
-            return float(value.detach()), gradient.numpy()
-
-        found = optimize.minimize(loss, shared.numpy(), jac=True, method="L-BFGS-B")
-        return torch.from_numpy(np.asarray(found.x, np.float64))
-
 
 class _Classes(Targets):
-    classes = True
+    def __init__(self, objective: Objective, raw: Tensor, shared: Tensor, seed: int) -> None:
+        super().__init__(objective, raw, shared, seed)
+        self.n_classes = objective.n_outputs
 
     def values(self, raw: Tensor, shared: Tensor) -> Floats:
         return np.asarray(raw.softmax(-1))
-
-    def raw(self, values: Floats, shared: Tensor) -> Tensor:
-        return torch.from_numpy(log_probabilities(values))
-
-    def expected(self, values: Floats, shared: Tensor) -> Floats:
-        return self.members(self.raw(values, shared), shared)
 
     def inside(self, values: Floats) -> Floats:
         positive = values.clip(min=0.0)
         return np.asarray(positive / positive.sum(1, keepdims=True))
 
-    def facts(self, shared: Tensor) -> dict[str, Any]:
-        return {"n_classes": len(self.family.outputs)}
+    def link(self, shared: Tensor) -> dict[str, Any]:
+        return {"n_classes": self.n_classes}
 
 
 class _Raw(Targets):
@@ -136,14 +125,11 @@ class _Raw(Targets):
     def values(self, raw: Tensor, shared: Tensor) -> Floats:
         return raw[:, 0].numpy().copy()
 
-    def raw(self, values: Floats, shared: Tensor) -> Tensor:
-        return torch.from_numpy(values).unsqueeze(1)
-
     def expected(self, values: Floats, shared: Tensor) -> Floats:
         raw = self.raw(values, shared)
-        information = float(self.information(raw, shared).mean())  # of a location: the same for all
+        each = self.family.information(raw, shared, self.seed)  # of a location: the same for all
         slope = self.objective.at(raw, shared).gradient[:, 0].numpy()
-        return np.asarray(values - slope / (self.weight * information))
+        return np.asarray(values - slope / (self.weight * float(each.mean())))
 
 
 class _Means(Targets):
@@ -159,26 +145,9 @@ class _Means(Targets):
     def values(self, raw: Tensor, shared: Tensor) -> Floats:
         return np.asarray(self.family(raw, shared).mean)
 
-    def offset(self, shared: Tensor) -> Tensor:
-        """The log mean at raw = 0."""
-        zero = torch.zeros(1, 1, dtype=torch.float64)
-        return self.family(zero, shared).mean.log()
-
-    def raw(self, values: Floats, shared: Tensor) -> Tensor:
-        return torch.from_numpy(np.log(np.maximum(values, self.floor))).unsqueeze(1) - self.offset(
-            shared
-        )
-
-    def expected(self, values: Floats, shared: Tensor) -> Floats:
-        return self.members(self.raw(values, shared), shared)[:, 0]
-
-    def facts(self, shared: Tensor) -> dict[str, Any]:
-        return {"offset": float(self.offset(shared)), "floor": self.floor}
-
-
-def log_probabilities(probs: Floats) -> Floats:
-    """log of probabilities that are kept away from 0 by mixing in a little of a uniform one."""
-    return np.asarray(np.log((1 - FLOOR) * probs + FLOOR / probs.shape[1]))
+    def link(self, shared: Tensor) -> dict[str, Any]:
+        mean_at_zero = self.family(torch.zeros(1, 1, dtype=torch.float64), shared).mean
+        return {"offset": mean_at_zero.log(), "floor": self.floor}
 
 
 def targets_for(objective: Objective, raw: Tensor, shared: Tensor, seed: int) -> Targets:

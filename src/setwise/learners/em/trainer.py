@@ -30,21 +30,20 @@ class Trainer:
     """Fits copies of the user's estimator, and predicts rows that a copy has not seen."""
 
     def __init__(self, given: Any, targets: Targets, folds: int, seed: int) -> None:
-        kind = "a classifier" if targets.classes else "a regressor"
         if isinstance(given, type) or not (hasattr(given, "fit") and hasattr(given, "get_params")):
             raise TypeError(
                 f"EM wraps a scikit-learn estimator such as RandomForestRegressor(), got {given!r}"
                 + (" (a class: call it)" if isinstance(given, type) else "")
             )
-        if is_classifier(given) != targets.classes:
+        if is_classifier(given) != bool(targets.n_classes):
+            kind = "a classifier" if targets.n_classes else "a regressor"
             raise TypeError(f"{targets.family!r} targets need {kind}, got EM({given!r})")
-        if targets.classes and not hasattr(given, "predict_proba"):
+        if targets.n_classes and not hasattr(given, "predict_proba"):
             raise TypeError(
                 f"EM needs class probabilities, but {given!r} has no predict_proba: wrap it, as in "
                 f"sklearn.calibration.CalibratedClassifierCV({given!r})"
             )
-        self.classes, self.seed = targets.classes, seed % 2**32
-        self.n_classes = len(targets.family.outputs) if targets.classes else 0
+        self.n_classes, self.seed = targets.n_classes, seed % 2**32
         self.weight = targets.weight / targets.weight.mean()
         params = given.get_params()
         self.estimator = clone(given).set_params(
@@ -57,7 +56,7 @@ class Trainer:
         self.folds = min(folds, len(self.weight))
         self.out_of_bag = (
             self.folds > 1
-            and not targets.classes
+            and not targets.n_classes
             and params.get("bootstrap") is True
             and params.get("n_estimators", 0) >= TREES
             and params.get("oob_score") is False
@@ -65,7 +64,7 @@ class Trainer:
         if self.out_of_bag:
             self.estimator.set_params(oob_score=True)
         bags = any(v is True and n.split("__")[-1] == "bootstrap" for n, v in params.items())
-        drawn = targets.classes and bags and not DRAWS_BY_WEIGHT
+        drawn = targets.n_classes and bags and not DRAWS_BY_WEIGHT
         self.weight_name = None if drawn else _weight_name(self.estimator)
 
     def out_of_sample(self, X: Any, wanted: Floats) -> tuple[Floats, list[Any]]:
@@ -91,7 +90,7 @@ class Trainer:
         rows = np.arange(len(wanted)) if rows is None else rows
         y: NDArray[Any] = wanted[rows]
         weight, n_rows = self.weight[rows], len(rows)
-        if self.classes:
+        if self.n_classes:
             place, label = _copies(y)
             rows, weight, y = rows[place], weight[place] * y[place, label], label
         if self.weight_name is None and not np.allclose(weight, weight[0]):
@@ -102,7 +101,7 @@ class Trainer:
         try:
             return clone(self.estimator).fit(part, y, **extra)
         except ValueError:
-            if self.classes or (y > 0).all():
+            if self.n_classes or (y > 0).all():
                 raise
             # a loss for positive targets only, such as that of PoissonRegressor
             return clone(self.estimator).fit(part, y.clip(min=1e-3 * max(y.mean(), 1e-9)), **extra)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from setwise.learners.inputs import as_array
+from setwise.learners.inputs import as_array, is_frame
 
 __all__ = ["as_numbers"]
 
@@ -28,13 +28,13 @@ def as_numbers(X: Any) -> Any:
         from sklearn.decomposition import TruncatedSVD
 
         return TruncatedSVD(COMPONENTS, random_state=0).fit_transform(X)
-    if hasattr(X, "columns") or hasattr(X, "column_names"):
+    if is_frame(X):
         import narwhals as nw
 
         frame = nw.from_native(X, eager_only=True)
-        return np.column_stack([_fill(c) for name in frame.columns for c in _columns(frame[name])])
+        return _fill(np.column_stack([c for n in frame.columns for c in _columns(frame[n])]))
     if isinstance(X, np.ndarray) and X.ndim == 2:
-        return np.column_stack([_fill(c) for c in as_array(X, missing=True, who="Network").T])
+        return _fill(as_array(X, missing=True, who="Network"))
     return X
 
 
@@ -50,6 +50,8 @@ def _columns(column: Any) -> list[NDArray[np.float64]]:
     return [(values == name).astype(np.float64) for name in frequent]
 
 
-def _fill(column: NDArray[np.float64]) -> NDArray[np.float64]:
-    known = np.isfinite(column)
-    return np.where(known, column, column[known].mean() if known.any() else 0.0)
+def _fill(table: NDArray[np.float64]) -> Any:
+    from sklearn.impute import SimpleImputer
+
+    known = np.where(np.isfinite(table), table, np.nan)
+    return SimpleImputer(keep_empty_features=True).fit_transform(known)

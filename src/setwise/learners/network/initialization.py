@@ -1,10 +1,11 @@
-"""Where to begin the training of a network, where classes can be swapped or collapse."""
+"""Where training of a network begins, when classes can be swapped or collapse."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Callable
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -13,10 +14,12 @@ from sklearn.cluster import KMeans
 from torch import Tensor, nn
 
 from setwise.learners.base import Task
-from setwise.learners.network.modules import RawNetwork, Rows
-from setwise.learners.network.optimizer import Weights
-from setwise.learners.network.training import PREDICT, Settings, Training, cosine, held_out, warm_up
-from setwise.objective import Batch, Objective
+from setwise.learners.network.modules import RawNetwork, Rows, predict
+from setwise.learners.network.training import Settings, Training, cosine, held_out, warm_up
+from setwise.objective import HeldOut, Objective
+from setwise.objective.autodiff import AutodiffTerm
+from setwise.observations import Observations
+from setwise.sets import Sets
 
 __all__ = ["begin"]
 
@@ -34,18 +37,19 @@ SHARPNESS = 4.0  # of classes that begin as clusters: their logits are −4 |u �
 def begin(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
     """A network to begin with; `make` gives new ones by number.
 
-    Two classes are soon told apart, and so are a few where y says which. Where all that is known
-    is which rows are alike, random beginnings of many classes all end with some of them mixed up:
-    there the clusters of an embedding are the classes to begin with.
+    Where all that is known is which rows are alike, and there are three classes or more, every
+    random beginning ends with some of them mixed up: there the clusters of an embedding are the
+    classes to begin with. Otherwise the best of several random beginnings is taken.
     """
     pairs = _alike(task.objective)
     if pairs is not None:
         network = make(0)
         last = _last_layer(network, rows)
         if last is not None:
-            _embed(network, pairs, task, rows, settings)
-            if _classes_from_clusters(network, last, np.unique(pairs[0]), rows, task.seed):
-                return network
+            with suppress(FloatingPointError):  # a random beginning may still do
+                _embed(network, pairs, task, rows, settings)
+                if _classes_from_clusters(network, last, np.unique(pairs[0]), rows, task.seed):
+                    return network
     return _best(make, task, rows, settings)
 
 
@@ -55,15 +59,15 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def _alike(objective: Objective) -> Pairs | None:
-    """Pairs of rows, and whether they are alike; None where the sets say something else."""
+    """Pairs of rows, and whether they are alike; None where sets mean something else."""
     if not objective.of_classes or objective.n_outputs < 3:
         return None
     seen = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
     found = [o.aggregate.alike(o.sets, np.asarray(o.y)) for o in seen]
-    told = [pairs for pairs in found if pairs is not None]
-    if len(told) < len(found):
+    known = [pairs for pairs in found if pairs is not None]
+    if len(known) < len(found):
         return None
-    rows, alike = (np.concatenate(parts) for parts in zip(*told, strict=True))
+    rows, alike = (np.concatenate(parts) for parts in zip(*known, strict=True))
     return (rows, alike) if len(rows) else None
 
 
@@ -87,81 +91,81 @@ def _classes_from_clusters(
     """Turns the embedding of the last layer into logits; False where it has too few clusters."""
     k = len(network.base)
     used = np.random.default_rng(seed).permutation(used)[:CLUSTERED]
-    network.eval()
+    out = predict(network.eval().compute, rows, used) - network.base
+    table = out.cpu().numpy()
+    if len(np.unique(table.round(6), axis=0)) < k:
+        return False
+    clusters = KMeans(k, n_init=BEGINNINGS, random_state=seed % 2**32).fit(table)
+    centres = torch.from_numpy(clusters.cluster_centers_).to(last.weight)
+    turn = 2 * SHARPNESS * centres
     with torch.no_grad():
-        parts = np.array_split(used, math.ceil(len(used) / PREDICT))
-        out = torch.cat([network.compute(rows.take(part)) - network.base for part in parts])
-        table = out.double().cpu().numpy()
-        if not np.isfinite(table).all() or len(np.unique(table.round(6), axis=0)) < k:
-            return False
-        clusters = KMeans(k, n_init=BEGINNINGS, random_state=seed % 2**32).fit(table)
-        centres = torch.from_numpy(clusters.cluster_centers_).to(last.weight)
-        turn = 2 * SHARPNESS * centres
         last.weight.copy_(turn @ last.weight)
         last.bias.copy_(turn @ last.bias - SHARPNESS * centres.square().sum(1))
     return True
 
 
-def _embed(network: RawNetwork, pairs: Pairs, task: Task, rows: Rows, settings: Settings) -> None:
-    """Brings the outputs of rows that are alike together, and those of others 1 apart.
+class _Likeness(AutodiffTerm):
+    """In place of a likelihood: brings rows that are alike together, and others 1 apart.
 
     Hadsell, Chopra & LeCun, "Dimensionality reduction by learning an invariant mapping", CVPR 2006.
     """
+
+    def at_members(self, members: Tensor, shared: Tensor) -> Tensor:
+        u, v = members.unflatten(0, (-1, 2)).unbind(1)
+        square = (u - v).square().sum(1)
+        apart = (1 - (square + 1e-12).sqrt()).relu().square()  # no derivative of √ at 0
+        alike = torch.from_numpy(np.asarray(self.observations.y)).to(square)
+        return -torch.lerp(apart, square, alike)
+
+
+def _embed(network: RawNetwork, pairs: Pairs, task: Task, rows: Rows, settings: Settings) -> None:
+    """Trains the network's outputs to be an embedding of the rows."""
     members, alike = pairs
-    rng = np.random.default_rng(task.seed)
-    size = min(settings.batch_size, len(members))
-    total = int(np.clip(EPOCHS * len(members) // size, *STEPS))
-    weights = Weights(
-        [p for p in network.parameters() if p.requires_grad], settings.weight_decay, settings.clip
-    )
-    network.train()
-    done = 0
-    with task.progress.running("Network: embedding", total):
-        while done < total:
-            order = rng.permutation(len(members))
-            whole = len(members) // size
-            for batch in order[: whole * size].reshape(whole, size)[: total - done]:
-                out = network.compute(rows.take(members[batch].reshape(-1)))
-                u, v = out.reshape(size, 2, -1).unbind(1)
-                square = (u - v).square().sum(1)
-                apart = (1 - (square + 1e-12).sqrt()).relu().square()  # no derivative of √ at 0
-                same = torch.from_numpy(alike[batch]).to(out)
-                weights.zero()
-                torch.lerp(apart, square, same).mean().backward()
-                weights.step(RATE * settings.lr * cosine(done, total))
-                done += 1
-                task.progress.advance()
-    weights.release()
+    whole = task.objective
+    pretended = Observations._trusted(whole.observations[0].aggregate, Sets(members), alike, None)
+    objective = whole.only([_Likeness(whole.family, pretended, whole.n_rows)])
+    n_batches = math.ceil(len(members) / settings.batch_size)
+    total = int(np.clip(EPOCHS * n_batches, *STEPS))
+    fast = dataclasses.replace(settings, lr=RATE * settings.lr, schedule=cosine)
+    training = Training(network, task, rows, fast, task.seed)
+    with task.progress.running("Network: embedding", math.ceil(total / n_batches)):
+        while training.step < total:
+            training.run_epoch(objective, total)
+            task.progress.advance()
+    training.weights.release()
 
 
 # ---- several beginnings
 
 
 def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
-    """Of several networks, trained for a short while, the one that says most of other sets.
+    """Of several networks, trained for a short while, the one that suits held-out sets best.
 
-    Where classes can be swapped, training may end with two classes in one and another empty. A
-    beginning that got it right shows it early, in the likelihood of sets that it has not seen. If
-    the best one still leaves a class empty, as many are tried again.
+    Where classes can be swapped, training may end with two classes in one and another empty, which
+    the likelihood of held-out sets shows early. If the best one leaves a class empty, as many are
+    tried again.
     """
     objective, held = task.objective, held_out(task, make(0))
     if held is None:
         objective, compared = _split(objective, task.seed)
-        held = rows, compared.batch()
+        numbers, compared = compared.batch()
+        held = rows, numbers, HeldOut(compared, task.intercept)
     total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
     steps = min(total, max(total // 10, PILOT[0]), PILOT[1])
     pilot = dataclasses.replace(settings, schedule=warm_up)
-    best, best_score, full = make(0), -math.inf, False
+    best, full = make(0), False
     with task.progress.running("Network: beginnings", task.restarts):
         for number in range(2 * task.restarts):
             if number >= task.restarts and full:
                 break
             training = Training(make(number), task, rows, pilot, task.seed + number)
             while training.step < steps:
-                training.run_epoch(objective, steps, limit=steps - training.step)
-            score, _ = training.score(*held)
-            if score > best_score:
-                best, best_score, full = training.network, score, _classes_used(training, held)
+                training.run_epoch(objective, steps)
+            score, better, _ = training.judge(*held)
+            if better and math.isfinite(score):
+                best = training.network
+                usage = predict(best.compute, held[0], held[1]).softmax(1).mean(0)
+                full = not objective.of_classes or bool((usage > EMPTY / len(usage)).all())
             task.progress.advance()
     return best
 
@@ -178,11 +182,3 @@ def _split(objective: Objective, seed: int) -> tuple[Objective, Objective]:
         learn.append(term.take(order[cut:]))
         compare.append(term.take(order[:cut]))
     return objective.only(learn), objective.only(compare)
-
-
-def _classes_used(training: Training, held: tuple[Rows, Batch]) -> bool:
-    """Whether every class is likely for some of the rows."""
-    if not held[1].objective.of_classes:
-        return True
-    usage = training.predict(held[0], held[1].rows).softmax(1).mean(0)
-    return bool((usage > EMPTY / len(usage)).all())

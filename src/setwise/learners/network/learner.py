@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
@@ -15,29 +16,19 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from setwise.learners.base import Fitted, Learner, Model, Task
-from setwise.learners.network.checkpoint import has_checkpoint, read_tensors, write_tensors
+from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.encoding import as_numbers
 from setwise.learners.network.initialization import begin
-from setwise.learners.network.modules import (
-    MLP,
-    RawNetwork,
-    Rows,
-    make_body,
-    units,
-)
-from setwise.learners.network.training import (
-    PREDICT,
-    Settings,
-    Training,
-    resolve_schedule,
-)
+from setwise.learners.network.modules import MLP, RawNetwork, Rows, make_body, predict, units
+from setwise.learners.network.training import Settings, Training, resolve_schedule
 from setwise.learners.progress import Progress
 from setwise.objective import Objective
 
 __all__ = ["Network", "NetworkModel"]
 
 FILE = "network.safetensors"
-DOUBT = 0.2  # how far the probabilities of a guide are drawn towards chance
+CHECKPOINT = "checkpoint.safetensors"
+DOUBT = 0.2  # weight of equal probabilities that a guide's probabilities are mixed with
 
 
 class NetworkModel(Model):
@@ -51,26 +42,15 @@ class NetworkModel(Model):
         rows = Rows(X, self.network.base.device)
         if len(rows) and (found := rows.n_features) != self.n_features:
             raise ValueError(f"X has {found} features, the network has {self.n_features}")
-        with torch.no_grad():
-            parts = [
-                self.network(rows.take(part)).double().cpu()
-                for part in np.array_split(
-                    np.arange(len(rows)), max(1, math.ceil(len(rows) / PREDICT))
-                )
-            ]
-        return np.asarray(torch.cat(parts).numpy())
+        return np.asarray(predict(self.network, rows, np.arange(len(rows))).cpu())
 
     def save(self, folder: Path) -> dict[str, Any]:
         """Writes the weights; returns what the default module is rebuilt from."""
         write_tensors(Path(folder) / FILE, self.network.state_dict(), {})
-        body = self.network.body
+        body, facts = self.network.body, {"n_features": self.n_features}
         if not isinstance(body, MLP):
-            return {"module": "custom", "n_features": self.n_features}
-        layers = [m for m in body.layers if isinstance(m, nn.Linear)]
-        dropout = next((m.p for m in body.layers if isinstance(m, nn.Dropout)), 0.0)
-        hidden = [m.out_features for m in layers[:-1]]
-        facts = {"module": "mlp", "n_features": self.n_features}
-        return {**facts, "hidden": hidden, "dropout": dropout}
+            return {"module": "custom", **facts}
+        return {"module": "mlp", **facts, "hidden": body.hidden, "dropout": body.dropout}
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any], module: Any = None) -> NetworkModel:
@@ -94,11 +74,6 @@ class NetworkModel(Model):
         return cls(network, n_features)
 
     def __getstate__(self) -> dict[str, Any]:
-        device = self.network.base.device
-        if device.type == "cpu":
-            return self.__dict__.copy()
-        import copy
-
         return {**self.__dict__, "network": copy.deepcopy(self.network).cpu()}
 
 
@@ -107,19 +82,19 @@ class Network(Learner):
 
     `module` is a `torch.nn.Module` (copied for each fit) or a function `(n_features, n_outputs)`
     that builds one; None is a perceptron with standardised inputs, `hidden` layers of ReLU and
-    `dropout`. Its outputs count from the intercept-only maximum likelihood, locations in units of
-    the spread of the targets, so that targets of any size are learned alike. Minibatches are of
+    `dropout`. Its outputs are added to the intercept-only maximum likelihood, locations in units of
+    the spread of the targets, so that the size of targets does not matter. Minibatches are of
     `batch_size` *sets* (None: about 512 members), and each distinct row of a batch goes through
     the module once. AdamW with `lr`, `weight_decay` and gradients of norm at most `clip`;
     `schedule` is "cosine", "constant" (both after a short warm-up) or a function
     `(step, total) -> factor`. `epochs` None is about 3 000 steps, 20 to 200 epochs.
 
     With `eval` sets, training stops once `patience` epochs in a row (None: never) were worse than
-    the best one by more than chance explains, and goes back to it; else the schedule is followed to
-    its end, which is where the weights settle. `device` None is CUDA where there is one;
-    `precision="bf16"` runs the module, never the likelihood, in mixed precision. `checkpoint` is a
-    folder: written after every epoch, and a fit that was cut short goes on from there, to the same
-    weights. X may also be a tensor of any shape (rows, …) or a map-style `Dataset`.
+    the best one by more than chance explains, and returns to it; otherwise it follows the schedule
+    to its end. `device` None is CUDA where there is one; `precision="bf16"` runs the module, never
+    the likelihood, in mixed precision. `checkpoint` is a folder that is written to after every
+    epoch: an interrupted fit resumes from there, to the same weights. X may also be a tensor of any
+    shape (rows, …) or a map-style `Dataset`.
 
     >>> import setwise as sw
     >>> X = np.linspace(-1, 1, 200)[:, None]
@@ -176,22 +151,21 @@ class Network(Learner):
             else:
                 body = MLP(rows.n_features, len(base), self.hidden, self.dropout, moments)
             network = RawNetwork(body, base.clone(), unit.clone()).to(settings.device)
-            with torch.no_grad():  # lazy layers learn their size, a wrong shape shows itself
+            with torch.no_grad():  # gives lazy layers their size; a wrong shape is an error
                 network.eval()(rows.take(np.zeros(1, np.int64)))
             return network
 
         cuda = [settings.device] if settings.device.type == "cuda" else []
-        folder = None if self.checkpoint is None else Path(self.checkpoint)
+        path = None if self.checkpoint is None else Path(self.checkpoint) / CHECKPOINT
         with torch.random.fork_rng(devices=cuda):
             ready = rows.prepared(make(0).prepare)
-            begun = folder is not None and has_checkpoint(folder)
-            if task.restarts > 1 and not begun:
+            if task.restarts > 1 and not (path and path.exists()):
                 network = begin(make, task, ready, settings)
             else:
                 network = make(0)
             torch.manual_seed(task.seed)
             training = Training(network, task, ready, settings, task.seed)
-            converged = training.run(task, self.patience, folder)
+            converged = training.run(task, self.patience, path)
         shared = training.shared.detach().double().cpu()
         model = NetworkModel(training.network, rows.n_features)
         return Fitted(model, shared, converged, training.kept)
@@ -231,12 +205,11 @@ class Network(Learner):
 
     @staticmethod
     def pilot(task: Task) -> Tensor:
-        """Logits of every row, (rows, classes), from the usual network.
+        """Logits of every row, (rows, classes), from a network with default settings.
 
-        For learners that begin at a constant, where classes that can be swapped stay alike: a
-        guide that tells them apart. Two classes are soon told apart: a third of the usual epochs
-        will do. As it is too sure of the rows it learned from, its probabilities are drawn towards
-        chance.
+        They guide learners that begin at a constant, from which classes that can be swapped would
+        stay alike. Two classes need only a third of the usual epochs. The network is too sure of
+        the rows it learned from, so its probabilities are mixed with equal ones.
         """
         alone = dataclasses.replace(
             task,

@@ -1,4 +1,4 @@
-"""What goes into a network and what comes out: rows of X as tensors, the default module, units."""
+"""Rows of X as tensors, the default module, and how its outputs become raw parameters."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from torch import Tensor, nn
 from setwise.distributions import Categorical, Family
 from setwise.learners.inputs import as_array, n_rows
 
-__all__ = ["MLP", "RawNetwork", "Rows", "make_body", "units"]
+__all__ = ["MLP", "RawNetwork", "Rows", "make_body", "predict", "units"]
 
 Build = Callable[[int, int], nn.Module]
 SAMPLE = 10_000  # rows of a data set that are read to standardise its features
 CHUNK = 65536  # rows that are prepared at a time
+PREDICT = 8192  # rows that go through a network at a time where nothing is learned
 SHARE = 0.25  # of the free memory of a device that a table of features may take
 
 
@@ -33,7 +34,7 @@ class Rows:
 
     def __init__(self, X: Any, device: torch.device) -> None:
         self.device, self.n = device, n_rows(X)
-        self.prepare: Callable[[Tensor], Tensor] = _same
+        self.prepare: Callable[[Tensor], Tensor] = nn.Identity()
         self.table = _table(X)
         self.items = X if self.table is None else None
         if self.table is not None and device.type == "cuda":
@@ -82,22 +83,17 @@ class Rows:
         return mean.cpu(), torch.where(moves, deviation, 1.0).cpu()
 
 
-def _same(x: Tensor) -> Tensor:
-    return x
-
-
 def _table(X: Any) -> Tensor | None:
     """X as one tensor of finite numbers; None for a data set."""
     if isinstance(X, Tensor):
         table = X.detach()
     elif isinstance(X, np.ndarray) and X.ndim >= 2 and X.dtype in (np.float32, np.float64):
-        whole = np.ascontiguousarray(X)
-        table = torch.from_numpy(whole if whole.flags.writeable else whole.copy())
+        table = torch.from_numpy(np.require(X, requirements=["C", "W"]))
     elif isinstance(X, np.ndarray) and X.ndim > 2:
         table = torch.from_numpy(np.asarray(X, np.float32))
     elif hasattr(X, "shape") or sparse.issparse(X):
         array = as_array(X, missing=False, who="Network")
-        table = torch.from_numpy(array if array.flags.writeable else array.copy())
+        table = torch.from_numpy(np.require(array, requirements="W"))
     else:
         return None
     if table.is_floating_point() and not bool(table.isfinite().all()):
@@ -113,11 +109,8 @@ def _table(X: Any) -> Tensor | None:
 
 def _stack(items: Any, rows: NDArray[np.int64]) -> Tensor:
     numbers = rows.tolist()
-    found = (
-        items.__getitems__(numbers)
-        if hasattr(items, "__getitems__")
-        else [items[i] for i in numbers]
-    )
+    many = getattr(items, "__getitems__", lambda numbers: [items[i] for i in numbers])
+    found = many(numbers)
     first = [x[0] if isinstance(x, tuple | list) else x for x in found]
     return torch.stack([torch.as_tensor(x) for x in first])
 
@@ -125,8 +118,8 @@ def _stack(items: Any, rows: NDArray[np.int64]) -> Tensor:
 class MLP(nn.Module):
     """Standardised inputs (flattened), then layers of ReLU, then one number per output.
 
-    The last layer begins small, so that the network begins near zero; mean and deviation of the
-    inputs are buffers, in float64 because a feature may vary little around a large number.
+    The last layer begins small, so that the network begins near zero. Mean and deviation are in
+    float64 because a feature may vary little around a large number.
     """
 
     mean: Tensor
@@ -141,6 +134,7 @@ class MLP(nn.Module):
         moments: tuple[Tensor, Tensor] | None = None,
     ) -> None:
         super().__init__()
+        self.hidden, self.dropout = list(hidden), dropout
         mean, deviation = moments or (torch.zeros(n_features), torch.ones(n_features))
         self.register_buffer("mean", mean.double().clone())
         self.register_buffer("deviation", deviation.double().clone())
@@ -181,7 +175,6 @@ class RawNetwork(nn.Module):
         self.body = body
         self.register_buffer("base", base)
         self.register_buffer("unit", unit)
-        self.plain = bool((unit == 1).all())
 
     def prepare(self, x: Tensor) -> Tensor:
         """What need not be done again for each step: the default module's standardisation."""
@@ -200,12 +193,19 @@ class RawNetwork(nn.Module):
                 f"the module must give {len(self.base)} number(s) per row, as a tensor of shape "
                 f"({len(x)}, {len(self.base)}); it gave {tuple(out.shape)}"
             )
-        scaled: Tensor = out.to(self.base.dtype)
-        return self.base + (scaled if self.plain else self.unit * scaled)
+        raw: Tensor = self.base + self.unit * out.to(self.base.dtype)
+        return raw
 
     def forward(self, x: Tensor) -> Tensor:
         """Raw parameters, (rows, outputs)."""
         return self.compute(self.prepare(x))
+
+
+def predict(network: Callable[[Tensor], Tensor], rows: Rows, numbers: NDArray[np.int64]) -> Tensor:
+    """Raw parameters of these rows in float64, computed in batches without a graph."""
+    parts = np.array_split(numbers, max(1, math.ceil(len(numbers) / PREDICT)))
+    with torch.no_grad():
+        return torch.cat([network(rows.take(part)).double() for part in parts])
 
 
 def units(family: Family, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:

@@ -1,4 +1,4 @@
-"""Training of a network on minibatches of sets: steps, early stopping, beginnings, checkpoints."""
+"""Training of a network on minibatches of sets: steps, early stopping, checkpoints."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from setwise.learners.base import Task
-from setwise.learners.network.checkpoint import read_checkpoint, write_checkpoint
-from setwise.learners.network.modules import RawNetwork, Rows
+from setwise.learners.network.checkpoint import read_tensors, write_tensors
+from setwise.learners.network.modules import RawNetwork, Rows, predict
 from setwise.learners.network.optimizer import Weights
-from setwise.objective import Batch, Objective, judge, surely_worse
+from setwise.objective import HeldOut, Objective
 
 __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
 
 SHARED_RATE = 10.0  # shared parameters learn this much faster than the weights
-PREDICT = 8192  # rows per batch where nothing is learned
+
+COUNTERS = ("step", "epoch", "best_epoch", "stale", "trace")
 
 Schedule = Callable[[int, int], float]
 
@@ -66,54 +67,48 @@ class Settings:
 
 
 class Training:
-    """A network on its way: what changes from step to step, and how."""
+    """A network while it is trained: what changes from step to step, and how."""
 
     def __init__(
         self, network: RawNetwork, task: Task, rows: Rows, settings: Settings, seed: int
     ) -> None:
         self.rows, self.settings = rows, settings
         self.network = network.to(settings.device)
-        self.intercept = task.intercept
-        self.spread: Tensor | None = None  # its change that suits the sets held out best
         self.begin = task.shared.detach().clone().to(settings.device, network.base.dtype)
         # shared = begin + rate · change, so that the faster part needs no optimiser of its own
-        self.change = nn.Parameter(torch.zeros(len(self.begin), device=settings.device))
-        learned = [p for p in network.parameters() if p.requires_grad]
-        if not learned:
+        zeros = torch.zeros(len(self.begin), device=settings.device)
+        self.change = nn.Parameter(zeros, requires_grad=task.free and len(zeros) > 0)
+        if not any(p.requires_grad for p in network.parameters()):
             raise ValueError("the module has no parameters to learn: give one that has some")
-        if task.free and len(self.begin):
-            learned.append(self.change)
+        self.state = nn.Module()  # everything that is learned
+        self.state.network, self.state.change = self.network, self.change
+        learned = [p for p in self.state.parameters() if p.requires_grad]
         self.weights = Weights(learned, settings.weight_decay, settings.clip)
         self.rng = np.random.default_rng(seed)
         self.step = self.epoch = self.best_epoch = self.stale = 0
         self.trace: list[float] = []
-        self.best_score = -math.inf
         self.best: dict[str, Tensor] | None = None
-        self.best_sets = torch.zeros(0)  # what each set held out says of it
-        self.digest = ""
 
     # ---- steps
 
     @property
     def shared(self) -> Tensor:
-        """The shared parameters, to look at."""
+        """The shared parameters, detached."""
         return self.begin + SHARED_RATE * self.change.detach()
 
     def raw(self, x: Tensor) -> Tensor:
         """Raw parameters of these rows; only the network itself runs in the lower precision."""
-        kind = self.settings.device.type
-        if self.settings.precision == "float32":
-            return self.network.compute(x)
-        with torch.autocast(kind, torch.bfloat16):
+        low = self.settings.precision == "bf16"
+        with torch.autocast(self.settings.device.type, torch.bfloat16, enabled=low):
             return self.network.compute(x)
 
-    def run_epoch(self, objective: Objective, total: int, limit: int | None = None) -> float:
-        """One pass over the sets (at most `limit` steps); their mean log-likelihood on the way."""
+    def run_epoch(self, objective: Objective, total: int) -> float:
+        """One pass over the sets, up to step `total`; their mean log-likelihood on the way."""
         self.network.train()
         loss_sum = torch.zeros((), dtype=torch.float64, device=self.settings.device)
         weight_sum = 0.0
-        for done, batch in enumerate(objective.minibatches(self.settings.batch_size, self.rng)):
-            if limit is not None and done >= limit:
+        for batch in objective.minibatches(self.settings.batch_size, self.rng, self.here):
+            if self.step >= total:
                 break
             weight = batch.objective.total_weight
             if weight <= 0:
@@ -137,52 +132,50 @@ class Training:
             )
         return mean
 
-    def predict(self, rows: Rows, numbers: NDArray[np.int64]) -> Tensor:
-        """Raw parameters of these rows in float64, on the device, nothing learned."""
+    def judge(
+        self, rows: Rows, numbers: NDArray[np.int64], sets: HeldOut
+    ) -> tuple[float, bool, bool]:
+        """Compares the network as it is now with earlier steps, by held-out sets."""
         self.network.eval()
-        with torch.no_grad():
-            parts = [
-                self.raw(rows.take(part)).double()
-                for part in np.array_split(numbers, max(1, math.ceil(len(numbers) / PREDICT)))
-            ]
-        return torch.cat(parts)
+        return sets.judge(predict(self.raw, rows, numbers), self.shared.double())
 
-    def score(self, rows: Rows, held: Batch) -> tuple[float, Tensor]:
-        """What the sets held out say of the locations, all together and each."""
-        raw, shared = self.predict(rows, held.rows), self.shared.detach().double()
-        found = judge(held.objective, raw, shared, self.intercept, self.spread)
-        self.spread = found.change
-        return found.score, found.sets
+    def here(self) -> tuple[Tensor, Tensor]:
+        """Raw parameters of all rows, and the shared ones."""
+        self.network.eval()
+        raw = predict(self.raw, self.rows, np.arange(len(self.rows)))
+        self.network.train()
+        return raw, self.shared
 
     # ---- the whole way
 
-    def run(self, task: Task, patience: int | None, folder: Path | None) -> bool:
-        """Trains to the end of the plan or of patience; says whether the likelihood has settled."""
+    def run(self, task: Task, patience: int | None, path: Path | None) -> bool:
+        """Trains until all epochs are over or patience ends; returns whether that is convergence.
+
+        `path` is that of the checkpoint.
+        """
         objective, settings = task.objective, self.settings
         total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
         held = held_out(task, self.network)
-        if folder is not None:
-            self.digest = _digest(task, self.rows, settings, self.network)
-            self.resume(folder, task)
+        sets = None if held is None else held[2]
+        digest = "" if path is None else _digest(task, self.rows, settings, self.network)
+        if path is not None and path.exists():
+            self.resume(path, digest, task, sets)
         with task.progress.running("Network", total=settings.epochs):
             while self.epoch < settings.epochs and not (patience and self.stale >= patience):
                 figures = {"train": self.run_epoch(objective, total)}
                 self.trace.append(figures["train"])
                 self.epoch += 1
                 if held is not None:
-                    figures["valid"], each = self.score(*held)
-                    if figures["valid"] > self.best_score:
-                        self.best_score, self.best_sets, self.stale = figures["valid"], each, 0
+                    figures["valid"], better, worse = self.judge(*held)
+                    if better:
                         self.best_epoch = self.epoch
-                        self.best = {k: v.clone() for k, v in self.tensors().items()}
-                    else:
-                        worse = surely_worse(each, self.best_sets, len(held[1].rows))
-                        self.stale = self.stale + 1 if worse else 0
+                        self.best = {k: v.clone() for k, v in self.state.state_dict().items()}
+                    self.stale = self.stale + 1 if worse else 0
                 task.progress.step(**figures)
-                if folder is not None:
-                    self.keep(folder, task)
+                if path is not None:
+                    self.keep(path, digest, task, sets)
         if self.best is not None and self.stale:
-            self.put(self.best)
+            self.state.load_state_dict(self.best)
         self.weights.release()
         return self.settled() or bool(patience and self.stale >= patience)
 
@@ -192,70 +185,61 @@ class Training:
         return self.best_epoch if self.stale else self.epoch
 
     def settled(self) -> bool:
-        """Whether the last tenth of the epochs brought less than a twentieth of all the gain."""
+        """Whether less than a twentieth of the gain is due to the last tenth of the epochs."""
         tail = max(1, len(self.trace) // 10)
         if len(self.trace) <= tail:
             return len(self.trace) == 0
         gain, late = self.trace[-1] - self.trace[0], self.trace[-1] - self.trace[-1 - tail]
         return late <= 0.05 * abs(gain) + 1e-3
 
-    # ---- state
+    # ---- checkpoints
 
-    def tensors(self) -> dict[str, Tensor]:
-        """Weights, buffers and shared parameters."""
-        return {**self.network.state_dict(), "change": self.change.detach()}
-
-    def put(self, tensors: dict[str, Tensor]) -> None:
-        """Puts back what `tensors` gave."""
-        rest = dict(tensors)
-        with torch.no_grad():
-            self.change.copy_(rest.pop("change"))
-        self.network.load_state_dict(rest)
-
-    def keep(self, folder: Path, task: Task) -> None:
+    def keep(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
         """Writes a checkpoint from which `resume` goes on as if nothing had happened."""
-        moments = {f"weights.{k}": v for k, v in self.weights.state().items()}
-        random = {"random.cpu": torch.get_rng_state()}
+        random = {"cpu": torch.get_rng_state()}
         if self.settings.device.type == "cuda":
-            random["random.cuda"] = torch.cuda.get_rng_state(self.settings.device)
-        best = {f"best.{k}": v for k, v in (self.best or {}).items()}
-        best["sets"] = self.best_sets
-        now = {f"now.{k}": v for k, v in self.tensors().items()}
+            random["cuda"] = torch.cuda.get_rng_state(self.settings.device)
+        parts = {
+            "now": self.state.state_dict(),
+            "best": self.best or {},
+            "weights": self.weights.state(),
+            "random": random,
+        }
         facts = {
-            "digest": self.digest,
+            "digest": digest,
             "random": self.rng.bit_generator.state,
             "history": task.progress.history,
-            **{name: getattr(self, name) for name in _COUNTERS},
+            **{name: getattr(self, name) for name in COUNTERS},
         }
-        write_checkpoint(folder, {**now, **best, **moments, **random}, facts)
+        if sets is not None and sets.best_sets is not None:
+            parts["held"] = {"sets": sets.best_sets}
+            facts["best_score"] = sets.best
+        tensors = {f"{part}.{k}": v for part, values in parts.items() for k, v in values.items()}
+        write_tensors(path, tensors, facts)
 
-    def resume(self, folder: Path, task: Task) -> None:
-        """Goes on from the checkpoint in the folder, if there is one."""
-        found = read_checkpoint(folder)
-        if found is None:
-            return
-        tensors, facts = found
-        if facts["digest"] != self.digest:
+    def resume(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
+        """Goes on from a checkpoint."""
+        tensors, facts = read_tensors(path)
+        if facts["digest"] != digest:
             raise ValueError(
-                f"the checkpoint in {folder} is of another fit (other data, parameters or "
+                f"the checkpoint in {path.parent} is of another fit (other data, parameters or "
                 f"random_state): give each fit its own folder, or delete it to begin anew"
             )
-        self.put(_under(tensors, "now."))
+        self.state.load_state_dict(_under(tensors, "now."))
         self.best = _under(tensors, "best.") or None
-        self.best_sets = tensors["sets"].to(self.settings.device)
+        if sets is not None and "held.sets" in tensors:
+            sets.best_sets = tensors["held.sets"].to(self.settings.device)
+            sets.best = facts["best_score"]
         torch.set_rng_state(tensors["random.cpu"])
         if "random.cuda" in tensors:
             torch.cuda.set_rng_state(tensors["random.cuda"], self.settings.device)
         self.rng.bit_generator.state = facts["random"]
         task.progress.history[:] = facts["history"]
-        for name in _COUNTERS:
+        for name in COUNTERS:
             setattr(self, name, facts[name])
         self.weights.steps = self.step
         for name, value in self.weights.state().items():
             value.copy_(tensors[f"weights.{name}"])
-
-
-_COUNTERS = ("step", "epoch", "best_epoch", "stale", "trace", "best_score")
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -265,8 +249,8 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _digest(task: Task, rows: Rows, settings: Settings, network: RawNetwork) -> str:
     """A digest of what a fit depends on."""
     digest = hashlib.blake2b(digest_size=16)
-    told = dataclasses.asdict(settings) | {"schedule": getattr(settings.schedule, "__name__", "")}
-    digest.update(repr((told, network, task.seed, task.free, task.restarts, len(rows))).encode())
+    plain = dataclasses.asdict(settings) | {"schedule": getattr(settings.schedule, "__name__", "")}
+    digest.update(repr((plain, network, task.seed, task.free, task.restarts, len(rows))).encode())
     arrays: list[Any] = [task.raw.numpy(), task.shared.numpy()]
     for o in task.objective.observations:
         digest.update(repr(o).encode())
@@ -279,10 +263,10 @@ def _digest(task: Task, rows: Rows, settings: Settings, network: RawNetwork) -> 
     return digest.hexdigest()
 
 
-def held_out(task: Task, network: RawNetwork) -> tuple[Rows, Batch] | None:
-    """The rows and sets of `task.eval`, ready for the network."""
+def held_out(task: Task, network: RawNetwork) -> tuple[Rows, NDArray[np.int64], HeldOut] | None:
+    """The rows of `task.eval`, ready for the network, which of them sets name, and the sets."""
     if task.eval is None:
         return None
-    X, objective = task.eval
-    rows = Rows(X, network.base.device).prepared(network.prepare)
-    return rows, objective.batch()
+    rows = Rows(task.eval[0], network.base.device).prepared(network.prepare)
+    numbers, objective = task.eval[1].batch()
+    return rows, numbers, HeldOut(objective, task.intercept)

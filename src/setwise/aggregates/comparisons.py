@@ -1,7 +1,8 @@
-"""Triplet: is the first member closer to the second or to the third?"""
+"""Comparisons of the members' classes: of two (Similarity), or of two distances (Triplet)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,10 +14,66 @@ from torch.distributions import Categorical
 
 from setwise._math.class_posterior import LOGS, Arithmetic, class_posterior
 from setwise.likelihood import Aggregate, Label, Targets, likelihood
+from setwise.likelihood.aggregate import Pairs
 from setwise.numerics import chunked, logaddexp, logcumsumexp, logsumexp, segment_logsumexp
 from setwise.sets import Sets
 
-__all__ = ["Triplet"]
+__all__ = ["Similarity", "Triplet"]
+
+
+@dataclass(frozen=True)
+class Similarity(Aggregate):
+    """Whether two members are of the same class: y = 1 if z₁ = z₂, else 0.
+
+    P(y = 1) = Σ_c p₁(c) p₂(c), and P(y = 0) = Σ_c p₁(c) (1 − p₂(c)), added up without subtracting.
+
+    >>> Similarity().observe([0, 1, 1], [[0, 1], [1, 2]]).y.tolist()
+    [0.0, 1.0]
+
+    Hsu et al., "Multi-class classification without multi-class labels", ICLR 2019.
+    """
+
+    size = 2
+    distinct = True
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        first, second = sets.columns(z)
+        return (first == second).double()
+
+    def outcome(self, targets: Targets, size: int | None) -> Label:
+        return Label({0: "two classes", 1: "the same class"})
+
+    def alike(self, sets: Sets, y: NDArray[Any]) -> Pairs | None:
+        return sets.indices.reshape(-1, 2), y == 1
+
+
+def _similarity_joint(a: Arithmetic, own: Tensor, partner: Tensor, same: Tensor) -> Tensor:
+    """P(class, y) of a member: the partner is of the same class, or of another."""
+    return a.times(own, torch.where(same, partner, a.others(partner)))
+
+
+def _similarity_posterior(
+    aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor
+) -> tuple[Tensor, Tensor]:
+    same = (y == 1)[:, None, None]
+
+    def joint(a: Arithmetic, own: Tensor) -> Tensor:
+        return _similarity_joint(a, own, own.flip(1), same)
+
+    return class_posterior(joint, distribution.logits, 2)
+
+
+@likelihood(Similarity, Categorical, class_posterior=_similarity_posterior)
+def _similarity(aggregate: Similarity, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
+    """Sum over classes, O(C)."""
+    pairs = sets.dense(distribution.logits)
+    # On a CPU large intermediate results are slower than small ones that stay in the cache.
+    size = len(pairs) if pairs.is_cuda else max(1, (1 << 18) // pairs.shape[-1])
+    parts = []
+    for pair, label in zip(pairs.split(size), y.split(size), strict=True):
+        first, second = pair.unbind(1)
+        parts.append(logsumexp(_similarity_joint(LOGS, first, second, label[:, None] == 1), -1))
+    return torch.cat(parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,19 +126,17 @@ class Triplet(Aggregate):
         distance = np.random.default_rng(7).integers(0, 4, (n_classes, n_classes)).astype(float)
         return [cls(d, three) for d in (None, distance) for three in (False, True)]
 
-    def alike(
-        self, sets: Sets, y: NDArray[Any]
-    ) -> tuple[NDArray[np.int64], NDArray[np.bool_]] | None:
-        """Of C classes of one size, "not closer" means "not alike" but once in C² − C + 1 times."""
+    def alike(self, sets: Sets, y: NDArray[Any]) -> Pairs | None:
+        # Of C classes of one size, "not closer" means "not alike" except once in C² − C + 1 times.
         if self.distance is not None:
             return None
         members = sets.indices.reshape(-1, 3)
-        told = np.ones(len(y), bool) if self.three_way else y == 1  # something of the third
-        pairs = np.concatenate([members[:, :2], members[told][:, [0, 2]]])
-        return pairs, np.concatenate([y == 1, y[told] == -1])
+        third = np.ones(len(y), bool) if self.three_way else y == 1  # y also says something of it
+        pairs = np.concatenate([members[:, :2], members[third][:, [0, 2]]])
+        return pairs, np.concatenate([y == 1, y[third] == -1])
 
 
-def _joint(
+def _triplet_joint(
     a: Arithmetic, p: Tensor, q: Tensor, not_q: Tensor, r: Tensor, not_r: Tensor, closer: Tensor
 ) -> Tensor:
     """P(class, y) of the first member, for two outcomes and the default distance [i ≠ j].
@@ -92,7 +147,7 @@ def _joint(
     return a.times(p, torch.where(closer, a.times(q, not_r), rest))
 
 
-def _class_posterior(
+def _triplet_posterior(
     aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tensor
 ) -> tuple[Tensor, Tensor] | None:
     """With two outcomes and the default distance; None otherwise."""
@@ -103,15 +158,15 @@ def _class_posterior(
     def joint(a: Arithmetic, own: Tensor) -> Tensor:
         (p, q, r), (not_p, not_q, not_r) = own.unbind(1), a.others(own).unbind(1)
         pair, apart = a.times(p, q), a.total(a.times(p, not_q))
-        first = _joint(a, p, q, not_q, r, not_r, closer)
-        second = _joint(a, q, p, not_p, r, not_r, closer)
+        first = _triplet_joint(a, p, q, not_q, r, not_r, closer)
+        second = _triplet_joint(a, q, p, not_p, r, not_r, closer)
         third = a.times(r, torch.where(closer, a.rest(pair), a.plus(apart, pair)))
         return torch.stack([first, second, third], 1)
 
     return class_posterior(joint, distribution.logits, 3)
 
 
-@likelihood(Triplet, Categorical, class_posterior=_class_posterior)
+@likelihood(Triplet, Categorical, class_posterior=_triplet_posterior)
 def _triplet(aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Sum over classes, O(C); over pairs of classes sorted by distance, O(C²), for a matrix."""
     p, q, r = sets.columns(distribution.logits)
@@ -123,18 +178,14 @@ def _triplet(aggregate: Triplet, distribution: Categorical, sets: Sets, y: Tenso
         raise ValueError(
             f"the distance matrix is {matrix.shape[0]}×{matrix.shape[1]}, but there are {n} classes"
         )
-    order = _DistanceOrder(matrix, p.device)
-
-    def by_distance(p: Tensor, q: Tensor, r: Tensor, y: Tensor) -> Tensor:
-        return order.log_probability(p, q, r, y, aggregate.three_way)
-
-    return chunked(by_distance, p, q, r, y, cost=8 * n * n)
+    rule = _by_distance(matrix, p.device, aggregate.three_way)
+    return chunked(rule, p, q, r, y, cost=8 * n * n)
 
 
 def _same_class(p: Tensor, q: Tensor, r: Tensor, y: Tensor, three_way: bool) -> Tensor:
     """The default distance [i ≠ j]: closer means z₂ = z₁ ≠ z₃."""
     not_q, not_r = LOGS.others(q), LOGS.others(r)
-    joint = _joint(LOGS, p, q, not_q, r, not_r, y == 1)
+    joint = _triplet_joint(LOGS, p, q, not_q, r, not_r, y == 1)
     if three_way:
         equal = logaddexp(q + r, not_q + not_r)
         rest = torch.where(y == 0, equal, not_q + r)
@@ -142,26 +193,24 @@ def _same_class(p: Tensor, q: Tensor, r: Tensor, y: Tensor, three_way: bool) -> 
     return logsumexp(joint, -1)
 
 
-class _DistanceOrder:
-    """For each class i, the classes sorted by their distance from i."""
+def _by_distance(
+    matrix: NDArray[Any], device: torch.device, three_way: bool
+) -> Callable[[Tensor, Tensor, Tensor, Tensor], Tensor]:
+    """log p(y), from the logits of the three members, for a matrix of distances."""
+    c = len(matrix)
+    by_distance = np.argsort(matrix, axis=1, kind="stable")
+    ordered = np.take_along_axis(matrix, by_distance, 1)
+    below, upto = (
+        np.stack([np.searchsorted(ordered[i], matrix[i], side) for i in range(c)])
+        for side in ("left", "right")
+    )
+    numbers = below + np.arange(c)[:, None] * c  # classes equally far from i share a cell
+    order, lower, upper = (torch.as_tensor(a, device=device) for a in (by_distance, below, upto))
+    cells = torch.as_tensor(numbers.reshape(-1), device=device)
 
-    def __init__(self, matrix: NDArray[Any], device: torch.device) -> None:
-        n = len(matrix)
-        order = np.argsort(matrix, axis=1, kind="stable")
-        ordered = np.take_along_axis(matrix, order, 1)
-        below = np.stack([np.searchsorted(ordered[i], matrix[i], "left") for i in range(n)])
-        upto = np.stack([np.searchsorted(ordered[i], matrix[i], "right") for i in range(n)])
-        cells = below + np.arange(n)[:, None] * n  # classes equally far from i share a cell
-
-        def tensor(a: NDArray[Any]) -> Tensor:
-            return torch.as_tensor(a, device=device)
-
-        self.order, self.below, self.upto = tensor(order), tensor(below), tensor(upto)
-        self.cells = tensor(cells.reshape(-1))
-
-    def log_probability(self, p: Tensor, q: Tensor, r: Tensor, y: Tensor, three: bool) -> Tensor:
-        n, c = r.shape
-        ordered = r[:, self.order]
+    def log_probability(p: Tensor, q: Tensor, r: Tensor, y: Tensor) -> Tensor:
+        n = len(r)
+        ordered = r[:, order]
         edge = r.new_full((n, c, 1), -torch.inf)
         # nearer[..., m]: mass of the m nearest classes; farther[..., m]: of all but the m nearest
         nearer = torch.cat([edge, logcumsumexp(ordered, -1)], -1)
@@ -171,11 +220,13 @@ class _DistanceOrder:
             return mass.gather(-1, index.expand(n, c, c))
 
         choose = y[:, None, None]
-        if three:
+        if three_way:
             flat = r[:, None, :].expand(n, c, c).reshape(n, c * c).T
-            equal = segment_logsumexp(flat, self.cells, c * c)[self.cells].T.reshape(n, c, c)
-            rest = torch.where(choose == 0, equal, at(nearer, self.below))
+            equal = segment_logsumexp(flat, cells, c * c)[cells].T.reshape(n, c, c)
+            rest = torch.where(choose == 0, equal, at(nearer, lower))
         else:
-            rest = at(nearer, self.upto)
-        third = torch.where(choose == 1, at(farther, self.upto), rest)
+            rest = at(nearer, upper)
+        third = torch.where(choose == 1, at(farther, upper), rest)
         return logsumexp((p[:, :, None] + q[:, None, :] + third).reshape(n, -1), -1)
+
+    return log_probability

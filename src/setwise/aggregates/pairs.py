@@ -1,13 +1,15 @@
-"""Rank: which of two targets is larger."""
+"""Comparisons of two targets: by how much they differ (Difference), which is larger (Rank)."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import (
     Categorical,
@@ -20,13 +22,14 @@ from torch.distributions import (
     Normal,
 )
 
-from setwise._math.integration_axis import piecewise
+from setwise._math.groups import piecewise
 from setwise._math.pair_differences import (
     Tails,
     between,
     difference_of,
     laplace_log_density,
     laplace_log_tail,
+    log_convolution,
     log_exceeds,
     log_within,
     most,
@@ -47,9 +50,95 @@ from setwise.likelihood import Aggregate, Label, Targets, likelihood
 from setwise.numerics import chunked, gather, log1mexp, log_ndtr, logaddexp, logcumsumexp, logsumexp
 from setwise.sets import Sets
 
-__all__ = ["Rank"]
+__all__ = ["Difference", "Rank"]
 
-_SHORT, _LARGE = 128, 512  # counts are tabulated up to a bound; large ones are not
+# Counts below 128 are tabulated together, counts below 512 too; larger ones are summed.
+_SHORT, _LARGE = 128, 512
+
+
+@dataclass(frozen=True)
+class Difference(Aggregate):
+    """The first target less the second, y = z₁ − z₂.
+
+    p(y) = ∫ p(x + y | θ₁) p(x | θ₂) dx, a sum for classes and counts. Differences do
+    not determine a common shift of all targets.
+
+    >>> Difference().observe([3.0, 5.0], [[1, 0]]).y.tolist()
+    [2.0]
+    """
+
+    size = 2
+    symmetric = False
+    of_differences = True
+    distinct = True
+
+    def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        first, second = sets.columns(z)
+        return first - second
+
+    def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
+        return np.tile([1.0, -1.0], len(sets)), 0.0
+
+
+def _closed_form(distribution: Distribution, sets: Sets) -> Tails | None:
+    """The distribution of Z₁ − Z₂, where it has a closed form."""
+    if isinstance(distribution, Laplace):
+        a, b = pair(distribution, sets)
+        cdf, survival = (partial(laplace_log_tail, a, b, upper=upper) for upper in (False, True))
+        return Tails(cdf, survival, partial(laplace_log_density, a, b))
+    d = difference_of(distribution, sets)
+    return None if d is None else Tails.of(d)
+
+
+@likelihood(Difference, Normal)
+@likelihood(Difference, Cauchy)
+@likelihood(Difference, Laplace)
+@likelihood(Difference, Gumbel)
+def _difference_closed(
+    aggregate: Difference, distribution: Distribution, sets: Sets, y: Tensor
+) -> Tensor:
+    """Closed form; for Gumbel only where members have one scale, otherwise an integral."""
+    tails = _closed_form(distribution, sets)
+    if tails is None:
+        return _convolution(aggregate, distribution, sets, y)
+    return tails.density(y.double()).to(y.dtype)
+
+
+@likelihood(Difference, Exponential)
+def _difference_exponential(
+    aggregate: Difference, distribution: Exponential, sets: Sets, y: Tensor
+) -> Tensor:
+    """Asymmetric Laplace density."""
+    a, b = pair(distribution, sets)
+    gap = y.double()
+    fall = torch.where(gap < 0, -b.rate, a.rate) * gap
+    # λ₁λ₂/(λ₁ + λ₂) without products that overflow
+    swap = a.rate < b.rate
+    large, small = torch.where(swap, b.rate, a.rate), torch.where(swap, a.rate, b.rate)
+    return (small.log() - torch.log1p(small / large) - fall).to(y.dtype)
+
+
+@likelihood(Difference, Continuous)
+@likelihood(Difference, Count)
+def _convolution(
+    aggregate: Difference, distribution: Distribution, sets: Sets, y: Tensor
+) -> Tensor:
+    """Integral (or sum: Skellam for Poisson) of the product of the densities, to about 1e-12."""
+    d = map_parameters(double(distribution), sets.dense)
+    return log_convolution(d, y.double()).to(y.dtype)
+
+
+@likelihood(Difference, Categorical)
+def _difference_categorical(
+    aggregate: Difference, distribution: Categorical, sets: Sets, y: Tensor
+) -> Tensor:
+    """Sum over the classes of the second member."""
+    first, second = sets.columns(distribution.logits)
+    n = first.shape[1]
+    there = torch.arange(n, device=y.device) + y.unsqueeze(1)
+    inside = (there >= 0) & (there < n) & (there == there.floor())
+    first = first.gather(1, torch.where(inside, there, 0.0).long())
+    return logsumexp(torch.where(inside, first + second, -math.inf), 1)
 
 
 @dataclass(frozen=True)
@@ -74,19 +163,18 @@ class Rank(Aggregate):
     size = 2
     symmetric = False
     of_differences = True
+    distinct = True
 
     def __post_init__(self) -> None:
         if not (math.isfinite(self.tie_margin) and self.tie_margin >= 0):
             raise ValueError(f"tie_margin must be a finite number from 0 on, got {self.tie_margin}")
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
-        """1, 0 or 0.5 for each set."""
         first, second = sets.columns(z)
         gap = (first - second).double()
         return torch.where(gap.abs() <= self.tie_margin, 0.5, (gap > 0).double())
 
     def outcome(self, targets: Targets, size: int | None) -> Label:
-        """0 and 1, and 0.5 where targets can tie."""
         ties = {0.5: "a tie"} if targets.discrete is not False or self.tie_margin > 0 else {}
         return Label({0.0: "the second is larger", **ties, 1.0: "the first is larger"})
 
@@ -103,18 +191,11 @@ def _select(y: Tensor, less: Tensor, tie: Tensor | float, greater: Tensor) -> Te
     return torch.where(y == 1, greater, torch.where(y == 0, less, tie)).to(y.dtype)
 
 
-def _by_difference(aggregate: Rank, y: Tensor, tails: Tails) -> Tensor:
-    """log p(y) from the functions of Z₁ − Z₂."""
-    margin = torch.full_like(y, aggregate.tie_margin, dtype=torch.float64)
-    tie = between(tails, -margin, margin) if aggregate.tie_margin > 0 else -math.inf
-    return _select(y, tails.cdf(-margin), tie, tails.survival(margin))
-
-
 @likelihood(Rank, Normal)
 def _normal(aggregate: Rank, distribution: Normal, sets: Sets, y: Tensor) -> Tensor:
     """Normal distribution function of the scaled difference (Thurstone)."""
     if aggregate.tie_margin > 0:
-        return _again(aggregate, distribution, sets, y)
+        return _rank_closed(aggregate, distribution, sets, y)
     (a, b), (s, t) = sets.columns(distribution.loc), sets.columns(distribution.scale)
     gap = (a - b) * torch.addcmul(s * s, t, t).rsqrt()
     out = log_ndtr(torch.where(y == 1, gap, -gap))
@@ -123,35 +204,20 @@ def _normal(aggregate: Rank, distribution: Normal, sets: Sets, y: Tensor) -> Ten
 
 
 @likelihood(Rank, Cauchy)
-def _again(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
-    """Tails of the difference, which has a distribution of the same kind."""
-    d = difference_of(distribution, sets)
-    assert d is not None
-    return _by_difference(aggregate, y, Tails.of(d))
-
-
-@likelihood(Rank, Gumbel)
-def _gumbel(aggregate: Rank, distribution: Gumbel, sets: Sets, y: Tensor) -> Tensor:
-    """Bradley–Terry where the scale is one for all members, otherwise an integral."""
-    if difference_of(distribution, sets) is None:
-        return _continuous(aggregate, distribution, sets, y)
-    return _again(aggregate, distribution, sets, y)
-
-
 @likelihood(Rank, Laplace)
-def _laplace(aggregate: Rank, distribution: Laplace, sets: Sets, y: Tensor) -> Tensor:
-    """Closed form: three pieces, each an exponential."""
-    a, b = pair(distribution, sets)
-    tails = Tails(
-        lambda x: laplace_log_tail(a, b, x, upper=False),
-        lambda x: laplace_log_tail(a, b, x, upper=True),
-        lambda x: laplace_log_density(a, b, x),
-    )
-    return _by_difference(aggregate, y, tails)
+@likelihood(Rank, Gumbel)
+def _rank_closed(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
+    """Tails of the difference; for Gumbel only with one scale (Bradley–Terry), else an integral."""
+    tails = _closed_form(distribution, sets)
+    if tails is None:
+        return _continuous(aggregate, distribution, sets, y)
+    margin = torch.full_like(y, aggregate.tie_margin, dtype=torch.float64)
+    tie = between(tails, -margin, margin) if aggregate.tie_margin > 0 else -math.inf
+    return _select(y, tails.cdf(-margin), tie, tails.survival(margin))
 
 
 @likelihood(Rank, Exponential)
-def _exponential(aggregate: Rank, distribution: Exponential, sets: Sets, y: Tensor) -> Tensor:
+def _rank_exponential(aggregate: Rank, distribution: Exponential, sets: Sets, y: Tensor) -> Tensor:
     """Closed form: the ratio of the rates, and exponential tails."""
     a, b = pair(distribution, sets)
     odds = b.rate.log() - a.rate.log()
@@ -235,7 +301,7 @@ def _count(aggregate: Rank, distribution: Distribution, sets: Sets, y: Tensor) -
 
 
 @likelihood(Rank, Categorical)
-def _categorical(aggregate: Rank, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
+def _rank_categorical(aggregate: Rank, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Sum over the classes of the second member, in their order."""
     first, second = sets.columns(distribution.logits)
     return _ranked_table(first, second, (2 * y).long(), math.floor(aggregate.tie_margin))

@@ -24,11 +24,11 @@ Mask = NDArray[np.bool_]
 KEPT = 0.5  # of the training sets of a plain split, at least this share is kept
 UNEVEN = 1.5  # a fold may hold this many times its share before components are cut
 ENOUGH = 10  # held-out sets that a fold needs where there are plenty
-NOTED = 0.1  # share of sets left out from which on a warning says so
+NOTED = 0.1  # a warning is given if a fold leaves out more than this share of the sets
 
 
 class Fold(NamedTuple):
-    """One way to split: observations of the sets to learn from, and of those held out."""
+    """One split: observations of the sets to learn from, and of those held out."""
 
     train: list[Observations]
     test: list[Observations]
@@ -40,18 +40,18 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
     `disjoint` says what the two must not have in common. With "rows" (the default) no row is in a
     training set and in a test set: otherwise a flexible learner remembers a row's target from the
     sets that it was trained on, and the score is too good. Sets that share rows, directly or
-    through others, are kept together. Where that would put nearly all of them into one fold (random
-    overlapping sets), each fold holds out sets that lie close together, and sets that share rows
-    with them but are not held out are left out of that fold: `dropped_` counts them, and a warning
-    tells where they are more than a tenth. Large sets that overlap at random cannot be split so;
-    an error says that.
+    through others, are kept together. If that would put nearly all of them into one fold (random
+    overlapping sets), each fold holds out sets that lie close together, and other sets that share
+    rows with them are left out of that fold: `dropped_` counts them, with a warning if they are
+    more than a tenth. Large sets that overlap at random cannot be split in this way and raise an
+    error.
 
     With "sets" every set is held out in exactly one fold and nothing is left out, but rows are
-    shared: right where the learner cannot remember single rows (a linear model), or where one
-    wants to know how well sets of *known* rows are predicted.
+    shared: right for learners that cannot remember single rows (a linear model), or to measure how
+    well sets of *known* rows are predicted.
 
-    With `shuffle=False` sets are taken in their given order, which for sets that follow each other
-    in time makes folds of whole periods.
+    With `shuffle=False` sets are taken in their given order: sets that follow each other in time
+    make folds of whole periods.
 
     Attributes:
         dropped_: After `split`, the number of sets in neither part, for each fold.
@@ -105,15 +105,22 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
                 )
         rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
         order = rng.permutation(n) if self.shuffle else np.arange(n)
+        bounds = np.cumsum([len(o) for o in kinds])[:-1]
         if self.disjoint == "sets":
-            kind = np.repeat(np.arange(len(kinds)), [len(o) for o in kinds])
-            fold = _numbers_within(kind, order) % self.n_splits  # of each kind every fold's share
+            ranks = [r.argsort().argsort() for r in np.split(order.argsort(), bounds)]
+            fold = np.concatenate(ranks) % self.n_splits  # each kind is spread over all folds
             parts = [(fold != i, fold == i) for i in range(self.n_splits)]
         else:
             parts = self._without_shared_rows(_incidence(kinds), order)
         self.dropped_ = [int(n - (train | test).sum()) for train, test in parts]
-        self._warn(n)
-        bounds = np.cumsum([len(o) for o in kinds])[:-1]
+        if max(self.dropped_) > NOTED * n:
+            warnings.warn(
+                f"sets share rows: on average {np.mean(self.dropped_) / n:.0%} of the {n} sets are "
+                f"left out of a fold, so that no row is both learned from and held out (see "
+                f"SetKFold, `disjoint`)",
+                UserWarning,
+                stacklevel=2,
+            )
 
         def take(mask: Mask) -> list[Observations]:
             return [o.take(m) for o, m in zip(kinds, np.split(mask, bounds), strict=True)]
@@ -142,25 +149,15 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
                     f"{int(test.sum())} of them without leaving out most of the others. Use fewer "
                     f"folds, smaller or less overlapping sets, or SetKFold(disjoint='sets'), which "
                     f"holds out sets but not their rows: scores of flexible learners are then too "
-                    f"good"
+                    f"high"
                 )
             held_out |= test
             parts.append((~touched, test))
         return parts
 
-    def _warn(self, n: int) -> None:
-        if max(self.dropped_) > NOTED * n:
-            mean = np.mean(self.dropped_) / n
-            warnings.warn(
-                f"sets share rows: on average {mean:.0%} of the {n} sets are left out of a fold, "
-                f"so that no row is both learned from and held out (see SetKFold, `disjoint`)",
-                UserWarning,
-                stacklevel=3,
-            )
-
 
 def listed(observations: Any) -> list[Observations]:
-    """Observations as a list, of whatever form they were given in."""
+    """One or several `Observations`, as a list."""
     found = [observations] if isinstance(observations, Observations) else list(observations)
     if not all(isinstance(o, Observations) for o in found):
         raise TypeError(
@@ -169,25 +166,11 @@ def listed(observations: Any) -> list[Observations]:
     return found
 
 
-def _numbers_within(kind: Ints, order: Ints) -> Ints:
-    """For each set its number within its kind, counted along `order`."""
-    out = np.empty(len(kind), np.int64)
-    for k in np.unique(kind):
-        own = order[kind[order] == k]
-        out[own] = np.arange(len(own))
-    return out
-
-
 def _incidence(kinds: Sequence[Observations]) -> sparse.csr_array:
     """Which rows each set holds: (sets of all kinds, rows)."""
-    n = max(o.sets.n_rows for o in kinds)
-    parts = [
-        sparse.csr_array(
-            (np.ones(len(o.sets.indices), np.int32), o.sets.indices, o.sets.offsets), (len(o), n)
-        )
-        for o in kinds
-    ]
-    out = sparse.vstack(parts, format="csr")
+    rows = np.concatenate([o.sets.indices for o in kinds])
+    ends = np.concatenate([o.sets.sizes for o in kinds]).cumsum()
+    out = sparse.csr_array((np.ones(len(rows), np.int32), rows, np.concatenate([[0], ends])))
     out.sum_duplicates()
     return out
 
@@ -225,7 +208,7 @@ def _by_components(
 
 
 def _neighbours_together(incidence: sparse.csr_array, order: Ints) -> Ints:
-    """The sets in an order in which those that share rows are close (Cuthill and McKee, 1969)."""
+    """The sets, ordered so that those that share rows are close (Cuthill and McKee, 1969)."""
     rows = np.random.default_rng(int(order[0])).permutation(incidence.shape[1])
     found = reverse_cuthill_mckee(_bipartite(incidence[order][:, rows]), symmetric_mode=True)
     out: Ints = order[found[found < len(order)]]

@@ -1,0 +1,98 @@
+"""Directions of many observations that fall apart into parts without common rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from scipy.sparse.csgraph import connected_components
+
+from setwise._math.joint_normal import Contradiction, Directions, Infeasible
+
+__all__ = ["Blocks", "directions"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+TOGETHER = 1000  # observations of small parts that are taken together
+
+
+def directions(A: sparse.csr_array, y: Floats, noise: Floats) -> Directions | Blocks:
+    """The directions of N(A f, σ²AAᵀ + noise) at y; an error where they would cost too much."""
+    try:
+        return Directions(A, y, noise)
+    except Infeasible:
+        parts = _parts(A)
+        if len(parts) == 1:
+            raise
+    return Blocks(A, y, noise, parts)
+
+
+class Blocks:
+    """`Directions` of several parts, one after another; what it has is what they have."""
+
+    def __init__(
+        self, A: sparse.csr_array, y: Floats, noise: Floats, parts: list[tuple[Ints, Ints]]
+    ) -> None:
+        self.n_rows: int = A.shape[1]
+        self.blocks: list[tuple[Directions, Ints]] = []
+        slots = []
+        for sets, rows in parts:
+            try:
+                block = Directions(A[sets][:, rows], y[sets], noise[sets])
+            except Contradiction as error:
+                error.set = int(sets[error.set])
+                raise
+            self.blocks.append((block, rows))
+            slots.append(sets[block.slot])
+        each = [block for block, _ in self.blocks]
+        self.slot = np.concatenate(slots)
+        self.unit = np.concatenate([block.unit for block in each])
+        self.noise = np.concatenate([block.noise for block in each])
+        self.target = np.concatenate([block.target for block in each])
+        self.constant = sum(block.constant for block in each)
+        self.by_sets = all(block.by_sets for block in each)
+        self._ends = np.cumsum([len(block) for block in each])[:-1]
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def forward(self, rows: Any) -> Floats:
+        """Ã times numbers of the rows, or a table of them."""
+        return np.concatenate([block.forward(rows[own]) for block, own in self.blocks])
+
+    def adjoint(self, along: Floats) -> Floats:
+        """Ãᵀ times numbers of the directions."""
+        out = np.zeros((self.n_rows, *along.shape[1:]))
+        for (block, own), part in zip(self.blocks, np.split(along, self._ends), strict=True):
+            out[own] = block.adjoint(part)
+        return out
+
+    def dual(self, along: Floats) -> Floats:
+        """Numbers u of the observations `slot`, such that Aᵀu is Ãᵀ times those given."""
+        parts = zip(self.blocks, np.split(along, self._ends), strict=True)
+        return np.concatenate([block.dual(part) for (block, _), part in parts])
+
+    def diagonal(self, weight: Floats) -> Floats:
+        """The diagonal of Ãᵀ·weight·Ã."""
+        out = np.zeros(self.n_rows)
+        for (block, own), part in zip(self.blocks, np.split(weight, self._ends), strict=True):
+            out[own] = block.diagonal(part)
+        return out
+
+
+def _parts(A: sparse.csr_array) -> list[tuple[Ints, Ints]]:
+    """Sets and rows of parts that share nothing; small ones are put together."""
+    m = A.shape[0]
+    graph = sparse.block_array([[None, A], [A.T, None]])
+    count, label = connected_components(graph, directed=False)
+    sizes = np.bincount(label[:m], minlength=count)
+    order = np.argsort(sizes, kind="stable")
+    part = np.empty(count, np.int64)
+    part[order] = np.maximum.accumulate(np.cumsum(sizes[order]) // TOGETHER)
+    _, part = np.unique(part, return_inverse=True)
+    of = part[label]
+    by_part = np.argsort(of, kind="stable")
+    ends = np.cumsum(np.bincount(of))[:-1]
+    return [(p[p < m], p[p >= m] - m) for p in np.split(by_part, ends)]

@@ -1,0 +1,124 @@
+"""What the y that were seen leave open, where others of their kind would not have."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from setwise.distributions import Categorical
+from setwise.identifiability.facts import Identifiability, listed
+from setwise.likelihood import Targets, evaluate
+from setwise.objective import Objective
+from setwise.observations import Observations
+
+__all__ = ["left_open_by_y"]
+
+ALL = 4  # classes: with more, not every rearrangement but every swap of two is tried
+MOST = 12  # classes: with more, none is
+FIRST = 200  # sets on which a change is tried before it is tried on all
+SURE = 40.0  # a logit
+
+
+def left_open_by_y(objective: Objective, whole: Identifiability) -> list[str]:
+    """Sentences about changes of all targets that none of these sets would notice.
+
+    `whole` is what labels of their kind leave open whatever y is: that is not said again.
+    """
+    if isinstance(objective.family, Categorical):
+        return [*_rearranged(objective, whole), *_one_class(objective)]
+    return _turned(objective, whole)
+
+
+def _start(objective: Objective) -> Objective:
+    return objective.only([term.take(slice(0, FIRST)) for term in objective.terms])
+
+
+def _same(objective: Objective, raw: Tensor, other: Tensor, shared: Tensor) -> bool:
+    """Whether the sets are as likely with these as with other raw parameters."""
+    for part in (_start(objective), objective):
+        one, two = part.value(raw, shared), part.value(other, shared)
+        size = sum(float(each.abs().nan_to_num().sum()) for each in part.per_set(raw, shared))
+        if not abs(one - two) <= 1e-10 * size:  # not a number, too
+            return False
+    return True
+
+
+def _orders(n: int) -> Iterator[list[int]]:
+    if n <= ALL:
+        yield from (list(o) for o in itertools.permutations(range(n)) if list(o) != [*range(n)])
+        return
+    for a, b in itertools.combinations(range(n), 2):
+        yield [{a: b, b: a}.get(c, c) for c in range(n)]
+
+
+def _rearranged(objective: Objective, whole: Identifiability) -> list[str]:
+    """Classes that may change places as far as these y tell."""
+    n = objective.n_outputs
+    if whole.permutation or whole != "exactly" or n > MOST:
+        return []
+    rng = np.random.default_rng(0)
+    raw = torch.from_numpy(rng.normal(size=(objective.n_rows, n)))
+    shared = raw.new_zeros(objective.n_shared)
+    moved = {
+        c
+        for order in _orders(n)
+        if _same(objective, raw, raw[:, order], shared)
+        for c in range(n)
+        if order[c] != c
+    }
+    if not moved:
+        return []
+    return [
+        f"With the y that these sets have, the classes {listed(sorted(moved))} can change places "
+        f"unnoticed: the fit may have them in another order. Add sets with other y, or a few "
+        f"`Direct` observations."
+    ]
+
+
+def _one_class(objective: Objective) -> list[str]:
+    """Whether all sets are as they would be if every row were of one and the same class."""
+    n = objective.n_outputs
+    for c in range(n):
+        sure = torch.full((1, n), -SURE, dtype=torch.float64)
+        sure[0, c] = SURE
+        if all(_certain(o, Categorical(n), sure) for o in objective.observations):
+            return [
+                f"Every one of these sets has the y that it would have if all rows were of class "
+                f"{c}: they cannot tell one row from another. Add sets with other y."
+            ]
+    return []
+
+
+def _certain(o: Observations, family: Categorical, sure: Tensor) -> bool:
+    bare, targets = o.aggregate.bare, Targets.of(family)
+    if bare.outcome(targets, None) != o.aggregate.outcome(targets, None):
+        return False  # noise was added to y: no y is certain
+    for part in (o.take(slice(0, FIRST)), o):
+        if o.weight is not None:
+            part = part.take(np.flatnonzero(np.asarray(part.weight) > 0))
+        members = family(sure.expand(len(part.sets.indices), -1), sure.new_zeros(0))
+        with torch.no_grad():
+            if not bool((evaluate(bare, members, part.sets, part.y) > -1e-6).all()):
+                return False
+    return True
+
+
+def _turned(objective: Objective, whole: Identifiability) -> list[str]:
+    """Whether a change of sign of all locations goes unnoticed with these y."""
+    family = objective.family
+    if whole.sign or not family.symmetric or "loc" not in family.outputs:
+        return []
+    rng = np.random.default_rng(0)
+    raw = torch.from_numpy(rng.normal(size=(objective.n_rows, len(family.outputs))))
+    turned = raw.clone()
+    turned[:, family.outputs.index("loc")] *= -1
+    if not _same(objective, raw, turned, raw.new_zeros(objective.n_shared)):
+        return []
+    return [
+        "With the y that these sets have, a change of sign of all targets would not be noticed. "
+        "Add sets with other y, or a few `Direct` observations."
+    ]

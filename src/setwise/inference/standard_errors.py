@@ -1,0 +1,394 @@
+"""How sure a linear model is of its coefficients: observed information, and a sandwich over sets.
+
+With H the Hessian of −Σ log p(y) in the coefficients (and of a ridge penalty, if there is one),
+and g_s the gradient of set s, the covariance of the estimates is
+
+    H⁻¹                                    if every word of the model is right, and
+    H⁻¹ (Σ g_s g_tᵀ over s ~ t) H⁻¹        whatever the spread of targets: the sandwich,
+
+where s ~ t are sets that share a row (and each set with itself): given the features, targets of
+different rows are independent, so other pairs add nothing. Sets whose joint likelihood is known
+are first made independent. The sandwich is multiplied by
+n / (n − p), with p coefficients and n sets, or n rows where there are fewer of them. Directions
+in which H is zero change no label's probability: they are kept apart, not inverted.
+
+White, "Maximum likelihood estimation of misspecified models", Econometrica 1982; Aronow, Samii and
+Assenova, "Cluster-robust variance estimation for dyadic data", Political Analysis 2015.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import linalg, sparse
+from torch import Tensor
+
+from setwise.objective import Objective
+from setwise.objective.terms import Term, derivatives
+
+__all__ = ["MOST", "StandardErrors", "set_gradients", "standard_errors"]
+
+Floats = NDArray[np.float64]
+MOST = 2_000  # coefficients
+NULL = 1e-9  # of the largest eigenvalue of H: less is no information
+OPEN = 1e-6  # of a combination of coefficients: more within open directions, and it is open
+NEIGHBOURS = 100_000_000  # pairs of sets that share rows
+CROWD = 1 / 3  # of all sets, that one set shares rows with
+LEAST = 0.5  # times the per-set figure: what a sum over neighbours may not fall below
+CHUNK = 4_000_000
+
+
+@dataclass(frozen=True)
+class StandardErrors:
+    """The covariance of the coefficients of a linear model, in coordinates that are well scaled.
+
+    The coordinates are the coefficients of standardised features and, last, of a column of ones,
+    for each output (which is the fastest to change) in its own unit; then the shared parameters.
+
+    Attributes:
+        mean: What was subtracted from each feature.
+        scale: What each feature was divided by.
+        units: The unit of each output.
+        information: The covariance from the observed information.
+        sandwich: The covariance that is robust to how targets scatter.
+        null: Directions that no label shows, as orthonormal columns.
+        n: The number of sets, or of rows where there are fewer.
+        effective: The number of coefficients that were estimated; a penalty makes it smaller.
+        penalised: Whether there is a ridge penalty.
+        shares: Whether sets share rows.
+        away: How far the coefficients are from the maximum, in standard errors.
+        saddle: Whether H is negative in some direction, so that there is no maximum here.
+    """
+
+    mean: Floats
+    scale: Floats
+    units: Floats
+    information: Floats
+    sandwich: Floats
+    null: Floats
+    n: int
+    effective: float
+    penalised: bool = False
+    shares: bool = False
+    away: float = 0.0
+    saddle: bool = False
+
+    @property
+    def width(self) -> int:
+        """The number of features, and one for the intercept."""
+        return len(self.mean) + 1
+
+    @property
+    def n_shared(self) -> int:
+        """The number of shared parameters that were estimated."""
+        return len(self.information) - self.width * len(self.units)
+
+    @property
+    def factor(self) -> float:
+        """n / (n − p); infinite where there are no more sets than coefficients."""
+        left = self.n - self.effective
+        return self.n / left if left > 0 else float("inf")
+
+    def of(self, combinations: Floats, robust: bool = True) -> Floats:
+        """Standard errors of combinations (k, d) of the coordinates; NaN where not identified."""
+        covariance = self.sandwich if robust else self.information
+        with np.errstate(invalid="ignore"):  # infinite where there are too few sets
+            variance = np.einsum("kd,kd->k", combinations @ covariance, combinations)
+        out = np.sqrt(np.maximum(variance, 0.0))
+        return np.asarray(np.where(self.is_open(combinations), np.nan, out))
+
+    def is_open(self, combinations: Floats) -> NDArray[np.bool_]:
+        """Which combinations (k, d) no label shows, wholly or in part."""
+        lost = np.linalg.norm(combinations @ self.null, axis=1)
+        return np.asarray(lost > OPEN * np.linalg.norm(combinations, axis=1))
+
+    def coefficients(self, contrasts: Floats) -> Floats:
+        """Coefficients of the features as they came, as combinations (·, d) of the coordinates.
+
+        For each column of `contrasts` (outputs, ·): one for each feature, and last the intercept.
+        """
+        width, n_outputs = self.width, len(self.units)
+        back = np.zeros((width, width))
+        back[:-1, :-1] = np.diag(1 / self.scale)
+        back[-1, :-1], back[-1, -1] = -self.mean / self.scale, 1.0
+        blocks = np.einsum("jk,oc->cjko", back, contrasts * self.units[:, None])
+        flat = blocks.reshape(-1, width * n_outputs)
+        return np.hstack([flat, np.zeros((len(flat), self.n_shared))])
+
+    def of_shared(self) -> Floats:
+        """The shared parameters as combinations of the coordinates."""
+        n = len(self.information)
+        out: Floats = np.eye(n)[n - self.n_shared :]
+        return out
+
+    def table(self, X: Any) -> Any:
+        """Features as arrays or sparse, standardised, with the column of ones."""
+        ones = np.ones((X.shape[0], 1))
+        if sparse.issparse(X):
+            return sparse.hstack([X @ sparse.diags_array(1 / self.scale), ones]).tocsr()
+        return np.hstack([(X - self.mean) / self.scale, ones])
+
+    def of_rows(
+        self,
+        X: Any,
+        slopes: Floats,
+        own: Floats,
+        *,
+        anchor: Floats | None = None,
+        robust: bool = True,
+    ) -> Floats:
+        """Standard errors of functions of the rows' raw parameters; infinite where not identified.
+
+        `slopes` (rows, functions, outputs) are the functions' derivatives in raw parameters, `own`
+        (rows, functions, shared) in shared ones. With an `anchor`, features (p,) of a point, it is
+        the difference to that point that the first output stands for.
+        """
+        n_rows, n_functions, n_outputs = slopes.shape
+        out = np.empty((n_rows, n_functions))
+        at = None if anchor is None else self.table(anchor[None, :])[0]
+        step = max(1, CHUNK // max(1, n_functions * len(self.information)))
+        for begin in range(0, n_rows, step):
+            part = slice(begin, min(begin + step, n_rows))
+            table = self.table(X[part])
+            table = table.toarray() if sparse.issparse(table) else table
+            rows = np.repeat(table[:, :, None], n_outputs, 2)
+            if at is not None:
+                rows[:, :, 0] -= at
+            made = np.einsum("rjo,rfo->rfjo", rows, slopes[part] * self.units)
+            made = made.reshape(-1, self.width * n_outputs)
+            made = np.hstack([made, own[part, :, : self.n_shared].reshape(len(made), -1)])
+            found = self.of(made, robust).reshape(-1, n_functions)
+            out[part] = np.where(np.isnan(found), np.inf, found)
+        return out
+
+    def facts(self) -> dict[str, Any]:
+        """What is no array, fit for JSON."""
+        names = ("n", "effective", "penalised", "shares", "away", "saddle")
+        return {name: getattr(self, name) for name in names}
+
+    def arrays(self) -> dict[str, Floats]:
+        """The arrays by name."""
+        names = ("mean", "scale", "units", "information", "sandwich", "null")
+        return {name: np.ascontiguousarray(getattr(self, name)) for name in names}
+
+
+def standard_errors(
+    objective: Objective,
+    table: Any,
+    raw: Tensor,
+    shared: Tensor,
+    *,
+    mean: Floats,
+    scale: Floats,
+    units: Floats,
+    free: bool = True,
+    penalty: Floats | None = None,
+) -> StandardErrors:
+    """The standard errors of a linear model at its maximum.
+
+    `table` (rows, features + 1) are the features less `mean` and divided by `scale`, and a column
+    of ones. `raw` and `shared` are the fitted parameters. Where `free` is false the shared ones are
+    given, not estimated. `penalty` (features, outputs): the curvature of a ridge penalty in the
+    coefficients of the features as they came.
+
+    >>> import setwise as sw
+    >>> z = np.array([1.0, 2.0, 4.0, 3.0])
+    >>> o = sw.Direct().observe(z, sw.Sets(np.arange(4)[:, None]))
+    >>> raw, shared = torch.full((4, 1), 2.5).double(), torch.log(torch.tensor([1.25])).double() / 2
+    >>> found = standard_errors(
+    ...     Objective(sw.Normal(), [o], 4),
+    ...     np.ones((4, 1)),
+    ...     raw,
+    ...     shared,
+    ...     mean=np.zeros(0),
+    ...     scale=np.ones(0),
+    ...     units=np.ones(1),
+    ... )  # the mean of four numbers: s / √4
+    >>> round(float(found.of(np.eye(2)[:1])[0]), 6), round(float(z.std(ddof=1) / 2), 6)
+    (0.645497, 0.645497)
+    """
+    width, n_outputs = table.shape[1], objective.n_outputs
+    n_shared = objective.n_shared if free else 0
+    n_raw = width * n_outputs
+    if n_raw + n_shared > MOST:
+        raise ValueError(
+            f"standard errors are computed for up to {MOST} coefficients; this model has {n_raw}"
+        )
+    raw, shared = raw.detach().double(), shared.detach().double()
+    hessian, slope = _second_order(objective, table, raw, shared, units, n_shared)
+    bare = hessian
+    penalised = penalty is not None and bool((penalty > 0).any())
+    if penalised:
+        assert penalty is not None
+        ridge = np.zeros((width, n_outputs))
+        ridge[:-1] = penalty * (units / scale[:, None]) ** 2
+        coef = _coefficients(table, raw.numpy() / units)
+        hessian = hessian + np.diag(np.append(ridge.ravel(), np.zeros(n_shared)))
+        slope[:n_raw] += (ridge * coef).ravel()
+    size, axes = linalg.eigh(hessian)
+    least = NULL * max(float(np.abs(size).max(initial=0.0)), 1e-300)
+    kept, null = axes[:, size > least], axes[:, size <= least]
+    inverse = (kept / size[size > least]) @ kept.T
+    own = _outer(objective, table, raw, shared, units, n_shared)
+    used = [o.sets.indices for o in objective.observations]
+    n_rows = len(np.unique(np.concatenate(used)))
+    weighted = sum(int((term.weight > 0).sum()) for term in objective.terms)
+    effective = float(np.trace(inverse[:n_raw, :] @ bare[:, :n_raw]))
+    n = min(weighted, n_rows)
+    left = n - effective
+    factor = n / left if left > 0 else float("inf")
+    spread = factor if free and objective.family.n_spread else 1.0
+    with np.errstate(invalid="ignore"):
+        sandwich = inverse @ own @ inverse
+        sandwich = factor * sandwich if np.isfinite(factor) else np.full_like(sandwich, np.inf)
+        information = spread * inverse if np.isfinite(spread) else np.full_like(inverse, np.inf)
+    return StandardErrors(
+        mean=np.asarray(mean, np.float64), scale=np.asarray(scale, np.float64),
+        units=np.asarray(units, np.float64), information=information, sandwich=sandwich, null=null,
+        n=n, effective=effective, penalised=penalised, shares=sum(map(len, used)) > n_rows,
+        away=float(np.sqrt(max(slope @ inverse @ slope, 0.0) / max(len(slope), 1))),
+        saddle=bool((size < -least).any()),
+    )  # fmt: skip
+
+
+def _coefficients(table: Any, raw: Floats) -> Floats:
+    """The coefficients that give these raw parameters."""
+    if sparse.issparse(table):
+        square, right = (table.T @ table).toarray(), table.T @ raw
+        return np.asarray(linalg.lstsq(square, right, cond=1e-12)[0])
+    return np.asarray(linalg.lstsq(table, raw, cond=1e-12)[0])
+
+
+def _second_order(
+    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+) -> tuple[Floats, Floats]:
+    """The Hessian and the gradient in the coordinates."""
+    point = objective.at(raw, shared)
+    width, n_outputs = table.shape[1], len(units)
+
+    def pack(at_rows: Tensor, at_shared: Tensor) -> Floats:
+        slopes = (table.T @ at_rows.numpy()) * units
+        return np.concatenate([slopes.ravel(), at_shared.numpy()[:n_shared]])
+
+    columns = []
+    nothing, still = torch.zeros_like(raw), torch.zeros_like(shared)
+    for j in range(width):
+        column = table[:, [j]].toarray()[:, 0] if sparse.issparse(table) else table[:, j]
+        for o in range(n_outputs):
+            direction = nothing.clone()
+            direction[:, o] = torch.from_numpy(np.ascontiguousarray(column * units[o]))
+            columns.append(pack(*point.product(direction, still)))
+    for k in range(n_shared):
+        one = still.clone()
+        one[k] = 1.0
+        columns.append(pack(*point.product(nothing, one)))
+    hessian = np.array(columns)
+    return (hessian + hessian.T) / 2, pack(point.gradient, point.shared_gradient)
+
+
+def set_gradients(term: Term, raw: Tensor, shared: Tensor) -> tuple[Floats, Floats]:
+    """Gradients of each set's weight · log p(y): at its members (flat), and in shared parameters.
+
+    What comes from several sets' members is not added up.
+    """
+    leaf = term.sets.members(raw.detach()).clone().requires_grad_()
+    own = shared.detach().clone().requires_grad_()
+    ones = torch.ones(len(term.sets), dtype=leaf.dtype, requires_grad=True)
+    with torch.enable_grad():
+        total = (ones * term.weighted(term.at_members(leaf, own))).sum()
+        at_members, at_shared = derivatives(total, (leaf, own), create_graph=bool(len(shared)))
+        # the derivative of Σ uₛ ∂ log pₛ / ∂ shared in uₛ is the gradient of one set
+        columns = [derivatives(g, [ones])[0].detach() for g in at_shared]
+    at_sets = torch.stack(columns, 1) if columns else leaf.new_zeros(len(term.sets), 0)
+    return at_members.detach().numpy(), at_sets.numpy()
+
+
+def _outer(
+    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+) -> Floats:
+    """Σ g_s g_tᵀ over sets that are the same or share a row.
+
+    Where sets have a joint likelihood, what is independent in it takes the place of sets.
+    """
+    gradients, members, joint = [], [], []
+    n_rows = objective.n_rows
+    for term in objective.terms:
+        if not term.adds_up:
+            joint.append(_of_joint(term, table, raw, shared, units, n_shared))
+            continue
+        at_members, at_sets = set_gradients(term, raw, shared)
+        sets = term.sets
+        lines = []
+        for o in range(len(units)):
+            spread = sparse.csr_array(
+                (at_members[:, o] * units[o], sets.indices, sets.offsets), (len(sets), n_rows)
+            )
+            part = spread @ table
+            lines.append(part.toarray() if sparse.issparse(part) else part)
+        by_output = np.stack(lines, 2).reshape(len(sets), -1)
+        gradients.append(np.hstack([by_output, at_sets[:, :n_shared]]))
+        ones = np.ones(len(sets.indices))
+        members.append(sparse.csr_array((ones, sets.indices, sets.offsets), (len(sets), n_rows)))
+    size = table.shape[1] * len(units) + n_shared
+    out = sum((g.T @ g for g in joint), np.zeros((size, size)))
+    if gradients:
+        g = np.nan_to_num(np.concatenate(gradients), posinf=0.0, neginf=0.0)
+        out = out + _over_neighbours(g, sparse.vstack(members, format="csr"))
+    return out
+
+
+def _of_joint(
+    term: Any, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+) -> Floats:
+    """The gradients of the independent parts of a joint likelihood of normal targets."""
+    found = term.directions
+    rows = table[term.rows]
+    rest = found.forward(raw[:, 0].numpy()[term.rows]) - found.target
+    own = np.exp(2 * float(term.log_scale(shared))) * found.unit
+    variance = own + found.noise
+    slopes = found.forward(rows.toarray() if sparse.issparse(rows) else rows) * units[0]
+    columns = [-(rest / variance)[:, None] * slopes]
+    if n_shared:
+        columns.append((own / variance * (rest**2 / variance - 1))[:, None])
+    return np.hstack(columns)
+
+
+def _over_neighbours(g: Floats, rows: sparse.csr_array) -> Floats:
+    """The sum over sets, and pairs of sets that share a row, from gradients and members.
+
+    Where some set shares rows with a third of all, or pairs are too many, a pair counts by the
+    share of rows that are common to both: the plain sum would be that of all gradients, zero.
+    """
+    alone = g.T @ g
+    rows.data[:] = 1
+    square = float((np.asarray(rows.sum(0), dtype=np.float64) ** 2).sum())
+    if square <= len(rows.data):  # no row is in two sets
+        return alone
+    flipped = rows.T.tocsr()
+    out, most = np.zeros_like(alone), 0
+    step = max(1, int(len(g) * CHUNK / square))
+    for begin in range(0, len(g) if square <= NEIGHBOURS else 0, step):
+        near = (rows[begin : begin + step] @ flipped).tocsr()
+        near.data = np.ones(len(near.data))
+        most = max(most, int(np.diff(near.indptr).max()))
+        out += g[begin : begin + step].T @ (near @ g)
+    if square > NEIGHBOURS or most > CROWD * len(g):
+        sizes = np.asarray(rows.sum(1), dtype=np.float64).ravel()
+        by_row = flipped @ (g / np.sqrt(sizes)[:, None])
+        out = by_row.T @ by_row
+    return _no_less((out + out.T) / 2, alone)
+
+
+def _no_less(outer: Floats, alone: Floats) -> Floats:
+    """The sum over neighbours, which need not be positive, held above a share of that of sets."""
+    size, axes = linalg.eigh(alone)
+    kept = size > 1e-12 * max(float(size[-1]), 1e-300)
+    root = axes[:, kept] * np.sqrt(size[kept])
+    inverse = axes[:, kept] / np.sqrt(size[kept])
+    ratio, turn = linalg.eigh(inverse.T @ outer @ inverse)
+    half = root @ turn
+    return np.asarray((half * np.maximum(ratio, LEAST)) @ half.T)

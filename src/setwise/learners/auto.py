@@ -1,0 +1,71 @@
+"""Auto: several kinds of learners are tried, and held-out sets choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any, ClassVar
+
+from scipy import sparse
+
+from setwise.learners.base import Fitted, Learner, Task, resolve
+from setwise.learners.boosting import LightGBM
+from setwise.learners.inputs import as_array, n_features
+from setwise.learners.linear import Linear
+from setwise.learners.network import Network
+
+__all__ = ["Auto"]
+
+
+class Auto(Learner):
+    """Tries a linear model, boosted trees and a network; held-out sets choose one or an average.
+
+    `learners` are the candidates, names or objects. The default is `Linear()`, `LightGBM()`,
+    LightGBM with small trees that grow slowly, and `Network()`. Those that cannot read X are left
+    out: only trees take missing values and columns of words, only networks images. What was tried
+    is in `leaderboard_`. Without held-out sets there is nothing to choose by: then the first
+    learner that can read X is fitted, trees in the default (`Linear` where there are few rows).
+
+    >>> Auto(["linear", "lightgbm"])
+    Auto(learners=['linear', 'lightgbm'])
+    """
+
+    missing: ClassVar[bool] = True
+    sparse: ClassVar[bool] = True
+
+    def __init__(self, learners: Sequence[str | Learner] | None = None) -> None:
+        self.learners = learners
+
+    def candidates(self, task: Task) -> list[Learner]:
+        """Every learner of the pool that can read the rows, with what it has to choose from."""
+        able = self._able(task.X)
+        return [candidate for learner in able for candidate in learner.candidates(task)]
+
+    def fit(self, task: Task) -> Fitted:
+        """Fits the first learner that can read the rows and learn from so few."""
+        *first, last = self._able(task.X)
+        for learner in first:
+            with suppress(ValueError):
+                return learner.fit(task)
+        return last.fit(task)
+
+    def _able(self, X: Any) -> list[Learner]:
+        small = LightGBM(num_leaves=7, learning_rate=0.05, colsample_bytree=0.2, n_estimators=300)
+        usual = [LightGBM(), Linear(), small, Network()]
+        pool = usual if self.learners is None else [resolve(one) for one in self.learners]
+        if sparse.issparse(X):
+            able = [learner for learner in pool if learner.sparse]
+        elif n_features(X) is None:  # rows that are no lists of numbers
+            able = [learner for learner in pool if isinstance(learner, Network)]
+        else:
+            try:
+                as_array(X, missing=False, who="Auto")
+                able = pool
+            except (TypeError, ValueError):
+                able = [learner for learner in pool if learner.missing]
+        if not able:
+            raise ValueError(
+                f"none of the learners {pool} can read this X: name one that can, such as "
+                f"setwise.LightGBM() for missing values or setwise.Network(module) for images"
+            )
+        return able

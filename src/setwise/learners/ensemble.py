@@ -1,0 +1,266 @@
+"""Several models as one: resampled copies of a learner, or different learners, averaged."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy.optimize import linear_sum_assignment
+from torch import Tensor
+
+from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
+from setwise.learners.progress import Progress
+from setwise.objective import Objective
+
+if TYPE_CHECKING:
+    from setwise.identifiability import Identifiability
+
+__all__ = ["Blend", "Ensemble", "EnsembleModel", "Match", "match"]
+
+FAINT = 1e-9  # probabilities below this count as this when classes are matched
+
+
+class Ensemble(Learner):
+    """Copies of a learner, each fitted to sets drawn with replacement, and their average.
+
+    Averages err less than their members, and how far the members differ says how uncertain they
+    are: `predict(X, return_std=True)`. With `resample=None` all copies see all sets and differ by
+    their random numbers only. What set labels cannot tell (the order of classes, a shift) may
+    differ from copy to copy; each is matched to the first before the average is taken.
+
+    Breiman, "Bagging predictors", Machine Learning 1996.
+
+    >>> Ensemble("lightgbm", n=5)
+    Ensemble(learner='lightgbm', n=5)
+    """
+
+    def __init__(
+        self, learner: str | Learner = "lightgbm", n: int = 10, resample: str | None = "sets"
+    ) -> None:
+        self.learner = learner
+        self.n = n
+        self.resample = resample
+
+    @property
+    def missing(self) -> bool:  # type: ignore[override]
+        """Whether the learner takes NaN in X."""
+        return resolve(self.learner).missing
+
+    @property
+    def sparse(self) -> bool:  # type: ignore[override]
+        """Whether the learner takes scipy sparse X."""
+        return resolve(self.learner).sparse
+
+    def fit(self, task: Task) -> Fitted:
+        """Fits the copies one after another."""
+        if not (isinstance(self.n, int | np.integer) and self.n >= 1):
+            raise ValueError(f"Ensemble: n is the number of copies, at least 1; got {self.n!r}")
+        if self.resample not in ("sets", None):
+            raise ValueError(f'Ensemble: resample is "sets" or None, got {self.resample!r}')
+        learner = resolve(self.learner)
+        tasks = []
+        for seed in np.random.SeedSequence(task.seed).generate_state(self.n):
+            objective = task.objective
+            if self.resample == "sets":
+                objective = resampled(objective, np.random.default_rng(seed))
+            tasks.append(dataclasses.replace(task, objective=objective, seed=int(seed % 2**31)))
+        fitted = _each([learner] * self.n, tasks, f"Ensemble of {self.n} {type(learner).__name__}")
+        return _joined(fitted, np.full(self.n, 1 / self.n), task)
+
+    def for_steps(self, steps: int) -> Ensemble:
+        """The same with a learner that takes so many steps."""
+        return Ensemble(resolve(self.learner).for_steps(steps), self.n, self.resample)
+
+
+class Blend(Learner):
+    """Different learners, and the average of what they find, with a weight each.
+
+    >>> Blend(["linear", "lightgbm"], [0.5, 0.5])
+    Blend(learners=['linear', 'lightgbm'], weights=[0.5, 0.5])
+    """
+
+    def __init__(
+        self,
+        learners: Sequence[str | Learner] = ("linear", "lightgbm"),
+        weights: Sequence[float] | None = None,
+    ) -> None:
+        self.learners = learners
+        self.weights = weights
+
+    def fit(self, task: Task) -> Fitted:
+        """Fits the learners one after another."""
+        learners = [resolve(learner) for learner in self.learners]
+        weights = np.asarray(self.weights or [1.0] * len(learners), np.float64)
+        if not len(learners) or len(weights) != len(learners) or not (weights > 0).all():
+            raise ValueError(
+                f"Blend: one positive weight for each of {len(learners)} learners is expected, got "
+                f"{self.weights!r}"
+            )
+        fitted = _each(learners, [task] * len(learners), "Blend")
+        return _joined(fitted, weights / weights.sum(), task)
+
+
+def resampled(objective: Objective, rng: np.random.Generator) -> Objective:
+    """As many sets of each kind, drawn with replacement."""
+    return objective.only(
+        [
+            term.take(np.sort(rng.integers(0, n, n)))
+            for term in objective.terms
+            if (n := len(term.sets))
+        ]
+    )
+
+
+def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list[Fitted]:
+    progress, found = tasks[0].progress, []
+    with progress.running(what, len(learners)):
+        for learner, task in zip(learners, tasks, strict=True):
+            found.append(learner.fit(dataclasses.replace(task, progress=Progress(0))))
+            progress.advance()
+    return found
+
+
+def _joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -> Fitted:
+    """The average of models, matched on the rows of the task."""
+    raws = [torch.from_numpy(one.model.raw(task.X)) for one in fitted]
+    matches = [match(task.identifiability, raws[0], raw) for raw in raws]
+    model = EnsembleModel(
+        [one.model for one in fitted], weights.tolist(), matches, task.objective.family.outputs
+    )
+    shared = sum((w * one.shared for w, one in zip(weights, fitted, strict=True)), 0 * task.shared)
+    steps = round(float(np.mean([one.steps for one in fitted])))
+    return Fitted(model, shared, all(one.converged for one in fitted), steps)
+
+
+def average(outputs: Sequence[str], raws: Tensor, weights: Sequence[float]) -> Tensor:
+    """The average of raw parameters, (models, rows, outputs), as parameters.
+
+    Classes are averaged as probabilities, logarithms as what they are the logarithms of.
+
+    >>> average(["log_rate"], torch.tensor([[[0.0]], [[math.log(3.0)]]]), [0.5, 0.5]).exp()
+    tensor([[2.]])
+    """
+    share = torch.tensor(weights, dtype=raws.dtype)[:, None, None]
+    if outputs[0].startswith("logit_"):
+        return (raws.log_softmax(2) + share.log()).logsumexp(0)
+    logs = torch.tensor([name.startswith("log_") for name in outputs])
+    return torch.where(logs, (raws + share.log()).logsumexp(0), (share * raws).sum(0))
+
+
+# ---- what set labels cannot tell differs between copies
+
+
+@dataclasses.dataclass(frozen=True)
+class Match:
+    """What turns one model into the like of another: classes in another order, or a new zero."""
+
+    classes: tuple[int, ...] | None = None
+    slope: float = 1.0
+    shift: float = 0.0
+
+    def __call__(self, raw: Tensor) -> Tensor:
+        """Raw parameters as the other model would have them."""
+        if self.classes is not None:
+            return raw[:, list(self.classes)]
+        if (self.slope, self.shift) == (1.0, 0.0):
+            return raw
+        return torch.cat([self.slope * raw[:, :1] + self.shift, raw[:, 1:]], 1)
+
+
+def match(open: Identifiability | None, to: Tensor, raw: Tensor) -> Match:
+    """How to turn `raw` of some rows into the like of `to`, in what labels cannot tell."""
+    if open is None or to is raw:
+        return Match()
+    if open.permutation:
+        agreement = to.softmax(1).T @ raw.log_softmax(1).clamp_min(math.log(FAINT))
+        return Match(classes=_order(open, agreement.numpy()))
+    ours, theirs = to[:, 0], raw[:, 0]
+    slope = 1.0
+    if open.sign and float((ours - ours.mean()) @ (theirs - theirs.mean())) < 0:
+        slope = -1.0
+    if open.shift:
+        return Match(slope=slope, shift=float((ours - slope * theirs).mean()))
+    return Match(slope=slope, shift=(open.centre or 0.0) * (1 - slope))
+
+
+def _order(open: Identifiability, agreement: NDArray[np.float64]) -> tuple[int, ...]:
+    """For each class, which of the other model's is most like it, among those that may be."""
+    if open.orders is not None:
+        total = [agreement[np.arange(len(order)), list(order)].sum() for order in open.orders]
+        return tuple(open.orders[int(np.argmax(total))])
+    classes = np.arange(len(agreement))
+    for group in open.swaps:
+        members = np.array(group)
+        rows, columns = linear_sum_assignment(agreement[np.ix_(members, members)], maximize=True)
+        classes[members[rows]] = members[columns]
+    return tuple(int(c) for c in classes)
+
+
+class EnsembleModel(Model):
+    """Fitted models, matched to the first, with their weights in the average."""
+
+    def __init__(
+        self,
+        parts: Sequence[Model],
+        weights: Sequence[float],
+        matches: Sequence[Match],
+        outputs: Sequence[str],
+    ) -> None:
+        self.parts, self.weights, self.matches = list(parts), list(weights), list(matches)
+        self.outputs = tuple(outputs)  # what the raw parameters are called
+
+    def each(self, X: Any) -> Tensor:
+        """Raw parameters by each model, (models, rows, outputs)."""
+        found = zip(self.parts, self.matches, strict=True)
+        return torch.stack([same(torch.from_numpy(part.raw(X))) for part, same in found])
+
+    def raw(self, X: Any) -> NDArray[np.float64]:
+        """Raw parameters of the average."""
+        return np.asarray(average(self.outputs, self.each(X), self.weights))
+
+    def importance(self) -> NDArray[np.float64] | None:
+        """The average over the models that know."""
+        found = [part.importance() for part in self.parts]
+        known = [(w, i) for w, i in zip(self.weights, found, strict=True) if i is not None]
+        if not known:
+            return None
+        total = sum(w for w, _ in known)
+        share: NDArray[np.float64] = sum((w / total * i for w, i in known), np.zeros(1))
+        return share
+
+    def save(self, folder: Path) -> dict[str, Any]:
+        """Writes each model into a folder of its own."""
+        parts = []
+        for i, part in enumerate(self.parts):
+            own = folder / f"part-{i}"
+            own.mkdir()
+            parts.append({"class": type(part).__name__, "facts": part.save(own)})
+        return {
+            "parts": parts,
+            "weights": self.weights,
+            "matches": [dataclasses.asdict(same) for same in self.matches],
+            "outputs": list(self.outputs),
+        }
+
+    @classmethod
+    def load(cls, folder: Path, facts: dict[str, Any], module: Any = None) -> EnsembleModel:
+        """The models that `save` wrote."""
+        known, parts = models(), []
+        for i, told in enumerate(facts["parts"]):
+            kind = known[told["class"]]
+            given = (
+                {"module": module} if "module" in inspect.signature(kind.load).parameters else {}
+            )
+            parts.append(kind.load(folder / f"part-{i}", told["facts"], **given))
+        matches = [
+            Match(m["classes"] and tuple(m["classes"]), m["slope"], m["shift"])
+            for m in facts["matches"]
+        ]
+        return cls(parts, facts["weights"], matches, facts["outputs"])

@@ -1,0 +1,190 @@
+"""What a fitted estimator says of itself, as a part of the estimators."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import safetensors.numpy
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.utils import Bunch
+
+from setwise.distributions import Categorical, Family
+from setwise.inference.standard_errors import StandardErrors
+from setwise.learners import Learner
+from setwise.observations import Observations
+from setwise.summary.coefficients import aligned
+from setwise.summary.importance import permutation_importance
+from setwise.summary.summary import Summary, summary
+from setwise.summary.uncertainty import Settled, errors_of, settle
+from setwise.summary.words import brief, data_of, facts, page
+
+__all__ = ["Described"]
+
+Floats = NDArray[np.float64]
+FILE = "standard_errors.safetensors"
+SAVED = 500  # coefficients: of so many the standard errors are computed for a file
+
+
+class Described(BaseEstimator):  # type: ignore[misc]
+    """Coefficients, standard errors and summaries of what was fitted.
+
+    The data of the last fit of a linear model stay referred to (not copied) in memory, so that
+    `summary()` and `return_std=True` can compute standard errors when they are first asked for;
+    copies and saved files hold the standard errors, if they were computed, and never the data.
+    """
+
+    model_: Any
+    family_: Family
+    learner_: Learner
+
+    data_: dict[str, Any] | None = None
+    _errors: StandardErrors | None = None
+    _settled: Settled | None = None
+    _fitted_on: tuple[Any, Any] | None = None
+
+    # ---- what fit, align, save and load leave here
+
+    def _remember(self, X: Any, observations: Any) -> None:
+        """Called when a fit has ended."""
+        self.data_ = data_of(X, observations)
+        self._errors = self._settled = None
+        self._fitted_on = (X, observations) if hasattr(self.model_, "coef") else None
+
+    def _settle(self, X_few: Any, z: Any) -> None:
+        """Called when an alignment was found."""
+        self._settled = settle(self, X_few, z)
+
+    def _described(self, folder: Path) -> dict[str, Any]:
+        """What a saved file keeps of this; arrays go into a file of their own."""
+        few = hasattr(self.model_, "coef") and self.model_.coef.size <= SAVED
+        if few and self._errors is None and self._fitted_on is not None:
+            with suppress(ValueError, TypeError):
+                errors_of(self)
+        out: dict[str, Any] = {"data": self.data_, "settled": None, "errors": None}
+        if self._settled is not None:
+            out["settled"] = self._settled._asdict()
+        if self._errors is not None:
+            out["errors"] = self._errors.facts()
+            safetensors.numpy.save_file(self._errors.arrays(), folder / FILE)
+        return out
+
+    def _describe_again(self, folder: Path, kept: dict[str, Any]) -> None:
+        """Takes up what `_described` gave."""
+        self.data_ = kept["data"]
+        self._errors = self._settled = self._fitted_on = None
+        if kept["settled"] is not None:
+            self._settled = Settled(**kept["settled"])
+        if kept["errors"] is not None:
+            arrays: dict[str, Any] = safetensors.numpy.load_file(folder / FILE)
+            self._errors = StandardErrors(**arrays, **kept["errors"])
+
+    def __getstate__(self) -> Any:
+        state = dict(super().__getstate__())
+        if "_fitted_on" in state:
+            state["_fitted_on"] = None
+        return state
+
+    # ---- coefficients
+
+    @property
+    def coef_(self) -> Floats:
+        """The coefficients of `Linear`, after alignment: (features,), or a line for each output.
+
+        Of classes a line for each, of which only differences matter; of two classes one line, the
+        log odds of the second against the first, as in scikit-learn.
+        """
+        coef, _ = self._coefficients()
+        return coef[:, 0] if coef.shape[1] == 1 and not hasattr(self, "classes_") else coef.T
+
+    @property
+    def intercept_(self) -> Any:
+        """The intercepts that belong to `coef_`: a number where that is one line of numbers."""
+        _, intercept = self._coefficients()
+        single = len(intercept) == 1 and not hasattr(self, "classes_")
+        return float(intercept[0]) if single else intercept
+
+    def _coefficients(self) -> tuple[Floats, Floats]:
+        self._fitted_or_none()
+        coef, intercept = aligned(self)
+        if isinstance(self.family_, Categorical) and coef.shape[1] == 2:
+            return np.diff(coef, axis=1), np.diff(intercept)
+        return coef, intercept
+
+    def _fitted_or_none(self) -> None:
+        if not hasattr(self, "model_"):
+            raise AttributeError(
+                f"this {type(self).__name__} is not fitted yet: call fit(X, observations) first"
+            )
+
+    @property
+    def feature_importances_(self) -> Floats:
+        """How much each feature matters, adding up to 1, where the learner itself tells."""
+        self._fitted_or_none()
+        found = self.model_.importance()
+        if found is None:
+            raise AttributeError(
+                f"{self.learner_!r} does not tell which features matter: "
+                f"permutation_importance(X, observations) measures it on any sets"
+            )
+        return np.asarray(found, np.float64)
+
+    def permutation_importance(
+        self,
+        X: Any,
+        observations: Observations | Sequence[Observations],
+        *,
+        n_repeats: int = 5,
+        random_state: Any = None,
+    ) -> Bunch:
+        """What `score(X, observations, profile=True)` loses when a feature's entries are shuffled.
+
+        Best measured on sets that the model has not learned from. The result is that of
+        scikit-learn: `importances_mean`, `importances_std` and `importances` (features, repeats).
+        """
+        return permutation_importance(
+            self, X, observations, n_repeats=n_repeats, random_state=random_state
+        )
+
+    # ---- words
+
+    def summary(
+        self,
+        X: Any = None,
+        observations: Observations | Sequence[Observations] | None = None,
+        *,
+        level: float = 0.95,
+        robust: bool = True,
+    ) -> Summary:
+        """What was fitted, for `print`, for a notebook, or as `summary().table`.
+
+        The data, how much better than a constant the model does on sets that were held out, what
+        the labels tell, what was kept and tried; of `Linear` the coefficients with standard errors,
+        z, p and intervals. Coefficients that the labels do not tell are marked.
+
+        Args:
+            X: The rows of the fit; needed where the estimator was copied or loaded without its
+                standard errors.
+            observations: The observations of the fit.
+            level: Of the intervals.
+            robust: Standard errors that hold whatever the spread of targets, and where sets share
+                rows; else from the observed information, which trusts the model.
+        """
+        return summary(self, X, observations, level=level, robust=robust)
+
+    def __str__(self) -> str:
+        return brief(self) if hasattr(self, "model_") else repr(self)
+
+    def _repr_html_inner(self) -> str:
+        if hasattr(self, "model_"):
+            return page(type(self).__name__, facts(self), [])
+        return str(super()._repr_html_inner())
+
+    def _repr_mimebundle_(self, **kwargs: Any) -> dict[str, str]:
+        if hasattr(self, "model_"):
+            return {"text/plain": str(self), "text/html": self._repr_html_inner()}
+        return dict(super()._repr_mimebundle_(**kwargs))

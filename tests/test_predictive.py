@@ -1,0 +1,90 @@
+"""Posterior-predictive checks: silent about true models, in words about each kind of fault."""
+
+import numpy as np
+import pytest
+import torch
+
+import setwise as sw
+from setwise.inference.predictive import check_observations
+
+ROWS = 2000
+MU = np.random.default_rng(0).normal(size=ROWS)
+NORMAL = torch.distributions.Normal(torch.tensor(MU), torch.ones(ROWS).double())
+CLASSES = torch.distributions.Categorical(logits=torch.tensor(np.stack([0 * MU, 2 * MU], 1)))
+HEAVY = torch.distributions.Cauchy(torch.tensor(MU), torch.ones(ROWS).double())
+
+
+def targets(seed):
+    return MU + np.random.default_rng([seed, 1]).normal(size=ROWS)
+
+
+def classes(seed):
+    return (np.random.default_rng([seed, 2]).random(ROWS) < 1 / (1 + np.exp(-2 * MU))).astype(int)
+
+
+def ragged(seed, n=300):
+    return sw.Sets.random(ROWS, n, (2, 9), seed=seed)
+
+
+@pytest.mark.parametrize("aggregate", [sw.Mean(), sw.Sum(), sw.Max()], ids=repr)
+def test_a_true_model_of_numbers_is_left_alone(aggregate):
+    observed = [aggregate.observe(targets(s), ragged(s)) for s in range(5)]
+    checks = [check_observations(NORMAL, [o], seed=s) for s, o in enumerate(observed)]
+    assert sum(len(check.findings) for check in checks) <= 1
+    assert "as the model expects" in str(checks[0])
+
+
+@pytest.mark.parametrize(
+    "aggregate", [sw.AnyPositive(), sw.Counts(), sw.Similarity(), sw.Direct()], ids=repr
+)
+def test_a_true_model_of_classes_is_left_alone(aggregate):
+    size = {sw.Similarity: 2, sw.Direct: 1}.get(type(aggregate), (2, 9))
+    sets = sw.Sets.random(ROWS, 400, size, seed=1)
+    check = check_observations(CLASSES, [aggregate.observe(classes(2), sets)])
+    assert check.tests
+    assert not check.findings
+
+
+def test_members_that_are_alike_show_as_spread():
+    means = sw.Mean().observe(targets(1), ragged(1))
+    shifted = means.y + np.random.default_rng(2).normal(scale=0.8, size=len(means))
+    check = check_observations(NORMAL, [sw.Observations(sw.Mean(), means.sets, shifted)])
+    (found,) = check.findings
+    assert found.statistic == "spread"
+    assert found.observed > 3
+    assert "times as much as independent members would (p < .001)" in str(check)
+    assert "Noisy(Mean(), normal=…)" in str(check)
+
+
+def test_a_level_that_is_off_is_found_in_heavy_tails_too():
+    for distribution, noise in ((NORMAL, "normal"), (HEAVY, "standard_cauchy")):
+        z = MU + 1.0 + getattr(np.random.default_rng(3), noise)(size=ROWS)
+        check = check_observations(distribution, [sw.Mean().observe(z, ragged(4))])
+        assert "level" in [found.statistic for found in check.findings]
+        assert "above what is expected" in str(check)
+
+
+def test_flipped_labels_are_counted():
+    pairs = sw.Sets.random(ROWS, 3000, 2, seed=5)
+    y = sw.Similarity().observe(classes(6), pairs).y
+    flipped = np.where(np.random.default_rng(7).random(len(y)) < 0.1, 1 - y, y)
+    check = check_observations(CLASSES, [sw.Observations(sw.Similarity(), pairs, flipped)])
+    (found,) = check.findings
+    assert abs(found.observed - 0.1) < 0.05
+    assert "Noisy(Similarity(), flip=" in str(check)
+
+
+def test_sizes_that_tell_of_members_are_found():
+    sets = ragged(8, 600)
+    z = targets(9)
+    y = sw.Mean().observe(z, sets).y + 0.5 * np.log(sets.sizes)
+    check = check_observations(NORMAL, [sw.Observations(sw.Mean(), sets, y)])
+    assert "level by size" in [found.statistic for found in check.findings]
+
+
+def test_what_cannot_be_checked_is_said():
+    few, order = sw.Mean().observe(targets(1), ragged(1, 5)), sw.Ranking().observe(MU, ragged(1))
+    check = check_observations(NORMAL, [few, order])
+    assert not check.tests
+    assert "5 sets are too few to check" in str(check)
+    assert "no check is known" in str(check)

@@ -91,7 +91,7 @@ def coverage(times: int, crossed: bool, people: int = PEOPLE) -> dict[str, list[
 def show_census() -> None:
     for crossed, what in ((False, "three tables"), (True, "three tables within regions")):
         out = Table(title=f"90 % intervals, {PEOPLE} people, {what}, {TIMES} simulations")
-        for name in ("likelihood", "E[z|x] held", "z held", f"scale (is {SCALE})", "squared error"):
+        for name in ("likelihood", "E(z|x) held", "z held", f"scale (is {SCALE})", "squared error"):
             out.add_column(name, justify="right")
         for overlap, (expected, single, scale, error) in coverage(TIMES, crossed).items():
             out.add_row(overlap, f"{expected:.1%}", f"{single:.1%}", f"{scale:.3f}", f"{error:.4f}")

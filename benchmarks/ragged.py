@@ -66,7 +66,7 @@ def task(aggregate: Any, kind: str, sizes: int | tuple[int, int], n_sets: int = 
     return run
 
 
-def in_turn(*runs: Run, repeat: int = 5) -> list[float]:
+def in_turn(*runs: Run, repeat: int = 15) -> list[float]:
     """Shortest seconds of each, run in turn so that a busy machine is busy for all of them."""
     times = []
     for run in runs:

@@ -143,9 +143,10 @@ def observe(data: Trials, method: Method, part: tuple[int, int], seeds: Sequence
         sets = sw.Sets(np.arange(count)[:, None])
         if size > 1:
             rng = np.random.default_rng(seed)
-            sets = sw.Sets.random(count, size * count, size, seed=rng)
+            sets = sw.Sets.random(count, size * count, size, replace=True, seed=rng)
         members.append(sets.indices.reshape(-1, size))
-        seen.append(np.asarray(method.aggregate.observe(z, sets).y))
+        # a row that is drawn twice shows one image, and one label, twice
+        seen.append(np.asarray(method.aggregate.observe(z[sets.indices], sets.flat).y))
     device = data.table.device
     y = torch.from_numpy(np.stack(seen)).float()
     return Sample(torch.from_numpy(np.stack(members)).to(device), y.to(device))
@@ -256,7 +257,8 @@ def _boost(data: Trials, method: Method, trials: Sequence[int]) -> list[Found]:
         for part, bounds in enumerate(((0, a), (a, b))):
             sample = observe(one, method, bounds, [_seed(trial, method, part)])
             members, y = sample.members[0].cpu().numpy(), sample.y[0].cpu().numpy()
-            seen.append(sw.Observations(method.aggregate, members, y))
+            flat = sw.Sets(np.arange(members.size).reshape(members.shape))
+            seen.append(sw.Observations(method.aggregate, flat, y).over(members.reshape(-1)))
         learner = sw.LightGBM(**BOOSTING)
         est = sw.AggregateClassifier(
             data.classes, learner, validation=None, random_state=trial, verbose=0

@@ -111,7 +111,7 @@ def one(part: Split, method: str, setting: str, seed: int) -> tuple[float, str]:
             return sw.Direct().observe(z, np.arange(len(z))[:, None])
         if kind.startswith("mean"):
             drawn = sw.Sets.random(len(z), per_row(1, z), size, replace=not joint, seed=rng)
-            return sw.Mean().observe(z, drawn)
+            return sw.Mean().observe(z[drawn.indices], drawn.flat).over(drawn.indices)
         return sw.Rank().observe(z, _distinct_pairs(z, per_row(10, z), rng))
 
     observed, held_out = observe(part.z, rng), observe(part.z_valid, rng)

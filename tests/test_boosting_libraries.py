@@ -24,7 +24,7 @@ pandas = pytest.importorskip("pandas")
 pytest.importorskip("xgboost")
 pytest.importorskip("catboost")
 
-CHOSEN = Chosen(rate=0.3, penalty=1.0, seed=0)
+CHOSEN = Chosen(rate=0.3, penalty=1.0, seed=0, threads=1)
 LEARNERS = [XGBoost, CatBoost]
 FORESTS = {XGBoost: XGBoostForest, CatBoost: CatBoostForest}
 both = pytest.mark.parametrize("kind", LEARNERS)

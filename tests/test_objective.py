@@ -215,7 +215,8 @@ def test_posteriors_of_classes_are_the_general_derivatives(monkeypatch, aggregat
 
 
 def test_an_impossible_observation_of_classes_has_no_slope():
-    o = sw.Observations(sw.Similarity(), [[0, 1], [2, 2]], [1, 0])  # a row is not unlike itself
+    o = sw.Observations(sw.Similarity(), [[0, 1], [2, 3]], [1, 0])
+    o = o.over(np.array([0, 1, 2, 2]))  # a row is not unlike itself
     raw = torch.tensor([[800.0, 0], [-800, 0], [5000, 0]], dtype=torch.float64)
     point = Objective(sw.Categorical(2), [o], 3).at(raw)
     assert point.gradient.isfinite().all()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+import time
+
 import numpy as np
 import pandas as pd
 import polars as pl
@@ -13,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import setwise as sw
+from setwise.errors import SetError
 
 RAGGED = [[0, 2], [1], [2, 2, 0, 1]]
 
@@ -66,6 +70,63 @@ def test_random():
         sw.Sets.random(5, 1, 6, replace=False)
     with pytest.raises(ValueError, match="at least 1"):
         sw.Sets.random(5, 1, 0)
+
+
+def test_random_sets_have_distinct_members_unless_asked_otherwise():
+    for n, k in ((40, 3), (40, 40), (5, (1, 5))):
+        assert all(len(set(m.tolist())) == len(m) for m in sw.Sets.random(n, 60, k, seed=2))
+    again = sw.Sets.random(5, 60, 4, replace=True, seed=2)
+    assert any(len(set(m.tolist())) < 4 for m in again)
+
+
+@pytest.mark.parametrize(("n", "size"), [(10**6, 8), (300, (2, 30)), (60, 59), (60, (1, 60))])
+def test_many_sets_are_drawn_at_once(n, size):
+    number = 100_000 if n > 1000 else 30_000
+    start = time.perf_counter()
+    sets = sw.Sets.random(n, number, size, seed=3)
+    assert time.perf_counter() - start < 10
+    some = [set(sets[i].tolist()) for i in range(0, number, 97)]
+    assert [len(s) for s in some] == sets.sizes[::97].tolist()
+    low, high = (size, size) if isinstance(size, int) else size
+    assert (sets.sizes.min(), sets.sizes.max()) == (low, high)
+    assert (sets.indices.min(), sets.indices.max()) in [(0, n - 1), *[
+        (sets.indices.min(), sets.indices.max())] * (n > 1000)]  # fmt: skip
+
+
+@pytest.mark.parametrize(("n", "k"), [(4, 3), (12, 2), (9, 3)])
+def test_every_order_of_distinct_members_is_equally_likely(n, k):
+    """A chi-squared test over all n!/(n − k)! of them."""
+    number = 60_000
+    members = sw.Sets.random(n, number, k, seed=4).indices.reshape(-1, k)
+    times = np.unique(members @ n ** np.arange(k), return_counts=True)[1]
+    cells = math.perm(n, k)
+    assert len(times) == cells
+    statistic = ((times - number / cells) ** 2).sum() / (number / cells)
+    assert abs(statistic - (cells - 1)) < 4 * math.sqrt(2 * cells)
+
+
+def test_observe_warns_where_a_set_lists_a_row_twice():
+    z = np.array([1.0, 2.0, 3.0])
+    with pytest.warns(UserWarning, match="2 of 3 sets list a row more than once .set 1 is"):
+        sw.Mean().observe(z, [[0, 1, 2], [1, 1, 0], [2, 0, 2]])
+    sw.Mean().observe(z, [[0, 1, 2], [2, 1]])  # rows that several sets share are fine
+
+
+@pytest.mark.parametrize("aggregate", [
+    sw.Rank(), sw.Similarity(), sw.Difference(), sw.Noisy(sw.Rank(), flip=0.1),
+    sw.Noisy(sw.Difference(), normal=1.0),
+])  # fmt: skip
+def test_a_row_is_not_compared_with_itself(aggregate):
+    with pytest.raises(SetError, match="set 1 is row 2 compared with itself"):
+        sw.Observations(aggregate, [[0, 1], [2, 2]], [0, 1])
+
+
+def test_each_listing_is_an_individual():
+    """The mean of {i, j, i}: three targets, not two, so its variance is σ²/3."""
+    d = torch.distributions.Normal(torch.tensor([1.0, 4.0]).double(), 2.0)
+    found = sw.log_likelihood(sw.Mean(), d, [[0, 1, 0]], [2.5])
+    expected = -0.5 * 0.5**2 / (4 / 3) - 0.5 * math.log(2 * math.pi * 4 / 3)
+    assert float(found) == pytest.approx(expected)
 
 
 def test_take_and_getitem():

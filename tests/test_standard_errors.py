@@ -9,7 +9,8 @@ from tasks import make_task
 
 import setwise as sw
 from benchmarks import coverage
-from setwise.inference.standard_errors import set_gradients, standard_errors
+from setwise.inference.set_gradients import set_gradients
+from setwise.inference.standard_errors import standard_errors
 from setwise.learners.ensemble import Ensemble
 from setwise.learners.linear import Linear
 from setwise.objective import Objective
@@ -199,7 +200,7 @@ def test_sets_that_share_rows_are_neighbours(data):
     X, eta, _, rng = data
     X = (X - X.mean(0)) / X.std(0)
     z = eta + rng.normal(size=900)
-    sets = sw.Sets(rng.integers(0, 60, (120, 3)))
+    sets = sw.Sets.random(60, 120, 3, replace=False, seed=2)
     o = sw.Mean().observe(z, sets)
     objective = Objective(sw.Normal(1.0), [o], 60)
     X = X[:60]

@@ -121,9 +121,9 @@ def test_what_was_held_out_and_tried(trees):
     assert "+0.5 log-likelihood per set over a constant" in str(est)
     text = " ".join(str(est.summary()).split())
     assert "sets of rows that were not learned from" in text
-    assert "Linear() −1.3; LightGBM()" in text
+    assert "Linear(), score −1.3 LightGBM()" in text
     est.leaderboard_ = pd.DataFrame(est.leaderboard_)
-    assert "Linear() −1.3" in " ".join(str(est.summary()).split())
+    assert "Linear(), score −1.3" in " ".join(str(est.summary()).split())
 
 
 def test_classes_and_alignment(data):

@@ -32,102 +32,118 @@ Ints = NDArray[np.int64]
 class _Edges(NamedTuple):
     """What leads into each state: from which state, and on which group of letters.
 
-    All are lists of (states · degree), or of so many as there are edges if there are many fewer:
-    then `head` says where each one leads. `group` counts the lines of a matrix of groups, of which
-    `none` is the empty one: for edges that are not there.
+    `tail` is a list of (states · degree), with one past the last state where there is no edge;
+    `group` the same, or None where the i-th edge into any state belongs to the i-th group. With
+    `head`, which says where each edge leads, the lists are as long as there are edges.
     """
 
     tail: Tensor
-    group: Tensor
-    degree: int
+    group: Tensor | None
     head: Tensor | None
+    degree: int
+    gaps: bool
 
     @classmethod
-    def of(cls, heads: Ints, tails: Ints, groups: Ints, n_states: int, none: int) -> _Edges:
+    def of(cls, heads: Ints, tails: Ints, groups: Ints, n_states: int, n_groups: int) -> _Edges:
         order = np.argsort(heads, kind="stable")
         heads, tails, groups = heads[order], tails[order], groups[order]
         number = np.bincount(heads, minlength=n_states)
-        degree = int(number.max())
+        degree = int(number.max(initial=1))
         if n_states * degree > 4 * len(heads):
-            head = torch.from_numpy(heads)
-            return cls(torch.from_numpy(tails), torch.from_numpy(groups), 0, head)
+            listed = [torch.from_numpy(t) for t in (tails, groups, heads)]
+            return cls(listed[0], listed[1], listed[2], 0, False)
         place = np.arange(len(heads)) - (np.cumsum(number) - number)[heads]
-        tail = np.zeros((n_states, degree), np.int64)
-        group = np.full((n_states, degree), none)
+        alone = len(np.unique(heads * n_groups + groups)) == len(heads)
+        plain = alone and 2 * n_groups <= 3 * degree
+        if plain:
+            degree, place = n_groups, groups
+        tail, group = np.full((n_states, degree), n_states), np.zeros((n_states, degree), np.int64)
         tail[heads, place], group[heads, place] = tails, groups
-        return cls(*(torch.from_numpy(t.reshape(-1)) for t in (tail, group)), degree, None)
+        flat = torch.from_numpy(tail.reshape(-1))
+        of_edge = None if plain else torch.from_numpy(group.reshape(-1))
+        return cls(flat, of_edge, None, degree, len(heads) < tail.size)
 
     def to(self, device: torch.device) -> _Edges:
-        parts = (t if t is None else t.to(device) for t in (self.tail, self.group, self.head))
-        tail, group, head = parts
-        return _Edges(tail, group, self.degree, head)  # type: ignore[arg-type]
+        group, head = (t if t is None else t.to(device) for t in (self.group, self.head))
+        return self._replace(tail=self.tail.to(device), group=group, head=head)
+
+    def weights(self, groups: Tensor) -> Tensor:
+        """Those of the edges, from those of the groups: (lines, letters)."""
+        return groups if self.group is None else groups.index_select(0, self.group)
+
+    def _moved(self, state: Tensor, nothing: float) -> Tensor:
+        if self.gaps:
+            state = torch.cat([state, state.new_full((1, state.shape[1]), nothing)])
+        moved = state.index_select(0, self.tail)
+        return moved if self.head is not None else self._by_edge(moved)
 
     def step(self, state: Tensor, weight: Tensor) -> Tensor:
-        """The states after a step, from (states, words) and the weights of edges, (edges, words)."""
-        moved = state.index_select(0, self.tail) * weight
-        if self.head is None:
-            return moved.unflatten(0, (-1, self.degree)).sum(1)
-        return torch.zeros_like(state).index_add(0, self.head, moved)
+        """The states after a step, (states, words), from those before and what edges weigh."""
+        moved = self._moved(state, 0.0)
+        if self.head is not None:
+            return torch.zeros_like(state).index_add(0, self.head, moved * weight)
+        return (moved * self._by_edge(weight)).sum(1)
 
     def log_step(self, state: Tensor, weight: Tensor) -> Tensor:
         """The same in logs."""
-        moved = state.index_select(0, self.tail) + weight
-        if self.head is None:
-            return logsumexp(moved.unflatten(0, (-1, self.degree)), 1)
-        return segment_logsumexp(moved, self.head, len(state))
+        moved = self._moved(state, -math.inf)
+        if self.head is not None:
+            return segment_logsumexp(moved + weight, self.head, len(state))
+        return logsumexp(moved + self._by_edge(weight), 1)
+
+    def _by_edge(self, weight: Tensor) -> Tensor:
+        """(states, degree, words), or (1, degree, words) for all states."""
+        return weight.reshape(-1, self.degree, weight.shape[1])
 
 
 class _Graph(NamedTuple):
-    """An automaton: groups of letters as (groups, letters) of 0/1, edges into and out of states."""
+    """An automaton: groups of letters as (groups, letters) of 0/1, ways into and out of states."""
 
-    step: Tensor
+    n_states: int
     groups: Tensor
     into: _Edges
-    out_of: _Edges
+    out_of: Tensor  # (states · letters), one past the last state where a word is lost
 
     @property
     def cost(self) -> int:
         """Elements that one letter takes."""
-        return len(self.into.tail) + len(self.out_of.tail) + self.groups.numel() // 8
+        return len(self.into.tail) + len(self.out_of) + len(self.groups)
 
 
 @lru_cache(maxsize=64)
 def _graph(step: bytes, n_states: int, device: torch.device) -> _Graph:
     table = np.frombuffer(step, np.int64).reshape(n_states, -1)
     n_letters = table.shape[1]
-    ends = np.stack([np.arange(n_states).repeat(n_letters), table.reshape(-1)], 1)
-    pairs, which = np.unique(ends, axis=0, return_inverse=True)
-    on = np.zeros((len(pairs) + 1, n_letters))  # which letters lead from here to there
-    on[which.reshape(-1), np.tile(np.arange(n_letters), n_states)] = 1
-    groups, group = np.unique(on, axis=0, return_inverse=True)
-    *group, none = group.reshape(-1)
-    into = _Edges.of(pairs[:, 1], pairs[:, 0], np.array(group), n_states, none)
-    out_of = _Edges.of(pairs[:, 0], pairs[:, 1], np.array(group), n_states, none)
+    code = np.arange(n_states)[:, None] * n_states + table
+    codes, which = np.unique(code[table >= 0], return_inverse=True)
+    letter = np.broadcast_to(np.arange(n_letters), table.shape)[table >= 0]
+    on = np.zeros((len(codes), n_letters), bool)  # which letters lead from here to there
+    on[which.reshape(-1), letter] = True
+    _, first, group = np.unique(
+        np.packbits(on, axis=1), axis=0, return_index=True, return_inverse=True
+    )
+    ends, group = np.divmod(codes, n_states), group.reshape(-1)
+    into = _Edges.of(ends[1], ends[0], group, n_states, len(first))
     return _Graph(
-        torch.from_numpy(table.copy()).to(device),
-        torch.from_numpy(groups).to(device),
+        n_states,
+        torch.from_numpy(on[first].astype(float)).to(device),
         into.to(device),
-        out_of.to(device),
+        torch.from_numpy(np.where(table < 0, n_states, table).reshape(-1)).to(device),
     )
 
 
 @dataclass(frozen=True)
 class _Words:
-    """Which words are read by which automaton, and from where to where; no derivatives in it."""
+    """Which words are read by which automaton, and from where; without derivatives."""
 
     graph: _Graph
     packed: Packed
     start: Tensor  # (words,)
-    wanted: Tensor  # (words, states), bool
 
     def begin(self) -> Tensor:
-        """1 at the start of each word, (states, words) in packed order."""
+        """Whether a state is the first of a word, (states, words) in packed order."""
         start = self.start[self.packed.order]
-        return torch.arange(len(self.graph.step), device=start.device)[:, None] == start
-
-    def end(self) -> Tensor:
-        """1 at the wanted states, (states, words) in packed order."""
-        return self.wanted[self.packed.order].T
+        return torch.arange(self.graph.n_states, device=start.device)[:, None] == start
 
     def read(self, state: Tensor, weight: Tensor, step: Any) -> tuple[Tensor, list[Tensor]]:
         """The last states, and those before each step; `weight` is (edges, packed letters)."""
@@ -140,91 +156,98 @@ class _Words:
             state = new if now is state else torch.cat([new, state[:, n:]], 1)
         return state, before
 
-    def read_back(self, state: Tensor, weight: Tensor) -> list[Tensor]:
-        """The probability of ending as wanted, from each state after each step."""
-        after = []
-        for begin, end in reversed(self.packed.runs):
+    def read_back(self, state: Tensor, p: Tensor, before: list[Tensor]) -> Tensor:
+        """∂ of the probability by each letter, (C, packed), from the last states backwards."""
+        parts = []
+        for (begin, end), alpha in zip(self.packed.runs[::-1], before[::-1], strict=True):
             n = end - begin
             now = state if n == state.shape[1] else state[:, :n]
-            after.append(now)
-            new = self.graph.out_of.step(now, weight[:, begin:end])
+            after = torch.cat([now, now.new_zeros(1, n)]).index_select(0, self.graph.out_of)
+            after = after.unflatten(0, (-1, len(p)))
+            parts.append((alpha.unsqueeze(1) * after).sum(0))
+            new = after.mul_(p[:, begin:end]).sum(1)
             state = new if now is state else torch.cat([new, state[:, n:]], 1)
-        return after[::-1]
+        return torch.cat(parts[::-1], 1)
 
-    def probability(self, p: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
-        """P(end as wanted) in packed order, from letters (C, packed); and what came before."""
+    def probability(self, p: Tensor, share: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
+        """Σ P(end) · share in packed order, from letters (C, packed) and shares (states, packed).
+
+        With it P(end) and what came before each step.
+        """
         groups = self.graph.groups.to(p.dtype) @ p
-        weight = groups.index_select(0, self.graph.into.group)
-        state, before = self.read(self.begin().to(p.dtype), weight, self.graph.into.step)
-        return (state * self.end()).sum(0), groups, before
+        into = self.graph.into
+        end, before = self.read(self.begin().to(p.dtype), into.weights(groups), into.step)
+        return (end * share).sum(0), end, before
 
-    def log_probability(self, letters: Tensor) -> Tensor:
-        """log P(end as wanted) from (letters, C) log-probabilities, all of it in logs."""
+    def log_probability(self, letters: Tensor, wanted: Tensor) -> Tensor:
+        """log Σ P(end) · exp(wanted), all of it in logs."""
         logs = letters.index_select(0, self.packed.member).T
         on = (self.graph.groups > 0)[:, :, None]
-        groups = logsumexp(torch.where(on, logs, -math.inf), 1)
-        weight = groups.index_select(0, self.graph.into.group)
+        groups, into = logsumexp(torch.where(on, logs, -math.inf), 1), self.graph.into
         begin = torch.where(self.begin(), 0.0, -math.inf).to(logs.dtype)
-        state, _ = self.read(begin, weight, self.graph.into.log_step)
-        out = logsumexp(state.masked_fill(~self.end(), -math.inf), 0)
+        end, _ = self.read(begin, into.weights(groups), into.log_step)
+        out = logsumexp(end + wanted.index_select(0, self.packed.order).T, 0)
         return out.index_select(0, self.packed.rank)
 
-    def plain(self, letters: Tensor) -> Tensor:
-        """log P(end as wanted) with probabilities, differentiable to any order where P > 0."""
+    def plain(self, letters: Tensor, wanted: Tensor) -> Tensor:
+        """The same by probabilities, differentiable to any order where it is above zero."""
         p = letters.exp().index_select(0, self.packed.member).T
-        found = self.probability(p)[0]
+        share = wanted.exp().index_select(0, self.packed.order).T
+        found = self.probability(p, share)[0]
         return torch.where(found > 0, found, 1.0).log().index_select(0, self.packed.rank)
 
-    def posterior(self, p: Tensor) -> tuple[Tensor, Tensor]:
-        """log P(end as wanted) by word, and P(letter | end as wanted) as (letters, C)."""
-        found, groups, before = self.probability(p)
-        weight = groups.index_select(0, self.graph.out_of.group)
-        after = torch.cat(self.read_back(self.end().to(p.dtype), weight), 1)
-        alpha = torch.cat(before, 1)
-        share = torch.stack(
-            [(alpha * after.index_select(0, to)).sum(0) for to in self.graph.step.T]
-        )
+    def posterior(self, p: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """log Σ P(end) · share by word, P(letter | seen) as (letters, C), P(end | seen)."""
+        found, end, before = self.probability(p, share)
+        each = self.read_back(share, p, before)
         some = torch.where(found > 0, found, 1.0)
         total = torch.cat([some[: end - begin] for begin, end in self.packed.runs])
-        share = share * p / total
+        letters = each * p / total
         return (
             found.log().index_select(0, self.packed.rank),
-            share.T.index_select(0, self.packed.packed),
+            letters.T.index_select(0, self.packed.packed),
+            (end * share / some).T.index_select(0, self.packed.rank),
         )
 
 
 class _Reach(torch.autograd.Function):
-    """log P(end as wanted) from normalised (letters, C) log-probabilities."""
+    """log Σ P(end) · exp(wanted) from normalised (letters, C) log-probabilities."""
 
     @staticmethod
-    def forward(ctx: Any, letters: Tensor, words: _Words) -> Tensor:
-        p = letters.exp().index_select(0, words.packed.member).T.contiguous()
+    def forward(ctx: Any, letters: Tensor, wanted: Tensor, words: _Words) -> Tensor:
+        packed = words.packed
+        p = letters.exp().index_select(0, packed.member).T.contiguous()
+        share = wanted.exp().index_select(0, packed.order).T.contiguous()
         ctx.words = words
-        if not ctx.needs_input_grad[0]:
-            return words.probability(p)[0].log().index_select(0, words.packed.rank)
-        out, posterior = words.posterior(p)
-        ctx.save_for_backward(letters, posterior)
+        if not any(ctx.needs_input_grad[:2]):
+            return words.probability(p, share)[0].log().index_select(0, packed.rank)
+        out, *posteriors = words.posterior(p, share)
+        ctx.save_for_backward(letters, wanted, *posteriors)
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
-        letters, posterior = ctx.saved_tensors
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        letters, wanted, of_letters, of_ends = ctx.saved_tensors
         if not torch.is_grad_enabled():
             packed = ctx.words.packed
             each = torch.cat([grad[packed.order][: e - b] for b, e in packed.runs])
-            return posterior * each.index_select(0, packed.packed).unsqueeze(1), None
-        value = recomputed(ctx.words.plain, letters)
-        (out,) = torch.autograd.grad(value, letters, grad, create_graph=True)
-        return out, None
+            each = each.index_select(0, packed.packed).unsqueeze(1)
+            return of_letters * each, of_ends * grad.unsqueeze(1), None
+        inputs = [
+            t for t, need in zip((letters, wanted), ctx.needs_input_grad, strict=False) if need
+        ]
+        value = recomputed(ctx.words.plain, letters, wanted)
+        found = iter(torch.autograd.grad(value, inputs, grad, create_graph=True))
+        return (*(next(found) if need else None for need in ctx.needs_input_grad[:2]), None)
 
 
 def log_reach(logp: Tensor, sets: Sets, step: Ints, start: Tensor | int, wanted: Tensor) -> Tensor:
-    """log P(a wanted state after the last letter), for words of any lengths; float64.
+    """log Σ_s P(state s after the last letter) · exp(wanted_s), for words of any lengths; float64.
 
     The words are the flat `sets`, `logp` (letters, C) holds the log-probabilities of their letters,
-    which need not be normalised. The automaton goes from state s to `step[s, c]` on letter c;
-    `start` is one state or one per word, `wanted` (words, states) of bool.
-    O(letters · states · C).
+    which need not be normalised. The automaton goes from state s to `step[s, c]` on letter c, and
+    nowhere if that is −1. `start` is one state or one per word. `wanted` (words, states) holds
+    logarithms of at most about 1, or is a mask of states. O(letters · states · C).
 
     >>> parity = np.array([[0, 1], [1, 0]])
     >>> logp = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
@@ -235,21 +258,25 @@ def log_reach(logp: Tensor, sets: Sets, step: Ints, start: Tensor | int, wanted:
     graph = _graph(step.tobytes(), len(step), logp.device)
     if isinstance(start, int):
         start = torch.full((len(sets),), start, device=logp.device)
-    total = logsumexp(logp.double(), 1, keepdim=True)
+    if wanted.dtype == torch.bool:
+        wanted = torch.where(wanted, 0.0, -math.inf)
+    logp, wanted = logp.double(), wanted.double()
+    total = logsumexp(logp, 1, keepdim=True)
     total = torch.where(total == -math.inf, 0.0, total)
     letters = logp - total
-    budget = _AT_ONCE.get(logp.device.type, 1 << 20)
     out = []
-    for begin, end, part in pieces(sets, budget // graph.cost):
+    for begin, end, part in pieces(sets, _AT_ONCE.get(logp.device.type, 1 << 20) // graph.cost):
         some = letters[sets.offsets[begin] : sets.offsets[end]]
-        words = _Words(graph, Packed.of(part, logp), start[begin:end], wanted[begin:end])
-        value: Tensor = _Reach.apply(some, words)  # type: ignore[no-untyped-call]
+        ends = wanted[begin:end]
+        words = _Words(graph, Packed.of(part, logp), start[begin:end])
+        value: Tensor = _Reach.apply(some, ends, words)  # type: ignore[no-untyped-call]
         lost = ~(value.detach() > _SURE)
         if lost.any():
             which = lost.nonzero()[:, 0]
             few = part.take(which.cpu().numpy())
-            again = _Words(graph, Packed.of(few, logp), words.start[lost], words.wanted[lost])
-            logs = recomputed(again.log_probability, gather(some, few.tensor("indices", some)))
+            again = _Words(graph, Packed.of(few, logp), words.start[which])
+            given = gather(some, few.tensor("indices", some)), gather(ends, which)
+            logs = recomputed(again.log_probability, *given)
             value = torch.where(lost, 0.0, value).index_copy(0, which, logs)
         out.append(value)
     return torch.cat(out) + sets.sum(total[:, 0])

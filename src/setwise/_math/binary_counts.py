@@ -33,7 +33,7 @@ TILT_ERROR = 0.2  # in counts and in deviations
 def log_count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
     """log of the coefficient of x^k in Π (b_i + a_i x), for each line of (n, K) logarithms.
 
-    −inf with gradient zero where the coefficient is zero.
+    −inf with gradient zero where the coefficient is zero. Lines of fewer factors end with 1 + 0x.
 
     >>> half = torch.full((1, 4), 0.5).log()
     >>> log_count(half, half, torch.tensor([1])).exp()
@@ -46,7 +46,8 @@ def log_count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
 def log_count_mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
     """log Σ_v exp(log_weight_v) [x^v] Π (b_i + a_i x), with (n, K + 1) constant log-weights.
 
-    The weights must be log-concave in v, as those of Gaussian and Laplace noise are.
+    The weights must be log-concave in v, as those of Gaussian and Laplace noise are, also if they
+    end with −inf. Lines of fewer factors end with 1 + 0x.
 
     >>> half = torch.full((1, 4), 0.5).log()
     >>> log_count_mixture(half, half, torch.zeros(1, 5)).exp()  # all counts together
@@ -166,7 +167,8 @@ def _count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
             mean, variance = _moments(eta[rows], s)
             return mean - k[rows], variance
 
-        s, gap, variance = solve_tilt(excess, eta, start=((k + 0.5) / (size + 1)).logit())
+        odds = (k + 0.5) / ((eta > -math.inf).sum(1) - k + 0.5).clamp_min(0.5)
+        s, gap, variance = solve_tilt(excess, eta, start=odds.log())
         possible = gap.abs() < 0.5 + TILT_ERROR * variance.sqrt()
         roots = Roots.of(reach_of(variance), variance, size)
         weight = roots.weight * roots.turn(-k[:, None])

@@ -9,14 +9,18 @@ with K classes of count one gives the permanent of a K × K matrix, in K 2^K ins
 from __future__ import annotations
 
 import math
-from functools import lru_cache
+from collections.abc import Callable
+from functools import lru_cache, partial
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from setwise.numerics import chunked, gather, logsumexp
+from setwise._math.automaton import log_reach
+from setwise._math.padding import Packed, pieces
+from setwise.numerics import chunked, gather, logsumexp, recomputed
+from setwise.sets import Sets
 
 MAX_STATES = 10**6
 
@@ -45,6 +49,30 @@ def log_coefficient(logp: Tensor, counts: tuple[int, ...]) -> Tensor:
     return _recursion(logp[:, :, used], tuple(counts[c] for c in used))[:, 0]
 
 
+def log_coefficient_of_few(logp: Tensor, sets: Sets, counts: Ints) -> Tensor:
+    """`log_coefficient` for sets of any sizes, each with counts of its own, members listed flat.
+
+    `logp` is (members, C) and `counts` (sets, C) with non-increasing rows: an automaton counts all
+    classes but the first, as far as any set needs, for K · C · Π_{c>1} (counts_c + 1) steps a set.
+    """
+    bounds = tuple(counts.max(0)[1:].tolist())
+    step, codes = _lattice(bounds)
+    ends = torch.from_numpy((counts[:, 1:] * codes).sum(1)).to(logp.device)
+    wanted = torch.arange(len(step), device=logp.device) == ends.unsqueeze(1)
+    return log_reach(logp, sets, step, 0, wanted)
+
+
+@lru_cache(maxsize=256)
+def _lattice(bounds: tuple[int, ...]) -> tuple[Ints, Ints]:
+    """An automaton that counts letters 1, 2, … up to these bounds; what each adds to a state."""
+    shape = np.array(bounds, np.int64) + 1
+    codes = np.cumprod([1, *shape[:0:-1]], dtype=np.int64)[::-1] if bounds else shape
+    states = np.arange(shape.prod())
+    digits = states[:, None] // codes % shape
+    more = np.where(digits < shape - 1, states[:, None] + codes, -1)
+    return np.concatenate([states[:, None], more], 1), codes
+
+
 def log_compositions(logp: Tensor) -> tuple[Tensor, Tensor]:
     """All possible counts of C classes, (states, C), and their log-probabilities, (n, states).
 
@@ -56,6 +84,47 @@ def log_compositions(logp: Tensor) -> tuple[Tensor, Tensor]:
     bounds = (size,) * n_classes
     states = torch.from_numpy(_levels(bounds, size)[1]).to(logp.device)
     return states, _recursion(logp, bounds)
+
+
+def log_mixture_of_compositions(
+    logp: Tensor, sets: Sets, weigh: Callable[[Tensor, Tensor], Tensor]
+) -> Tensor:
+    """log Σ P(counts) · exp(weigh(counts, sets)) over all counts of C classes, for any sets.
+
+    `logp` is (members, C), listed flat. `weigh` gets all counts of some number of members, (states,
+    C), and the numbers of the sets that have so many; it returns (states, sets), without derivative
+    where there are many sets. All sets take part in the recursion as long as they have members.
+    """
+    size, n_classes = int(sets.sizes.max()), logp.shape[1]
+    tables = [t.to(logp.device) for t in _levels((size,) * n_classes, size)[0]]
+    cost = n_compositions(size, n_classes) * n_classes // size + 1
+    parts = pieces(sets, (1 << 20) // cost)
+
+    def run(part: Sets, begin: int, logp: Tensor) -> Tensor:
+        packed = Packed.of(part, logp)
+        members = logp.index_select(0, packed.member).T
+        alpha, out = members.new_zeros(1, len(part)), []
+        for k, (low, high) in enumerate([*packed.runs, (0, 0)]):
+            n = high - low
+            if n < alpha.shape[1]:  # the last sets have no more members
+                states = torch.from_numpy(_levels((k,) * n_classes, k)[1]).to(logp.device)
+                own = packed.order[n : alpha.shape[1]] + begin
+                out.append(logsumexp(alpha[:, n:] + weigh(states, own), 0))
+                alpha = alpha[:, :n]
+            if n:
+                nothing = alpha.new_full((1, n), -math.inf)
+                reached = gather(torch.cat([alpha, nothing]), tables[k].flatten())
+                alpha = logsumexp(reached.unflatten(0, tables[k].shape) + members[:, low:high], 1)
+        return torch.cat(out[::-1]).index_select(0, packed.rank)
+
+    if len(parts) == 1:
+        return run(sets, 0, logp)
+    splits = [logp[sets.offsets[begin] : sets.offsets[end]] for begin, end, _ in parts]
+    found = [
+        recomputed(partial(run, part, begin), some)
+        for (begin, _, part), some in zip(parts, splits, strict=True)
+    ]
+    return torch.cat(found)
 
 
 _Levels = tuple[list[Tensor], Ints]

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import torch
@@ -22,27 +23,67 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
 from setwise._math.cumulant_inversion import Cgf, Members, Noise, log_density_of_sum, saddle_point
+from setwise._math.graded import graded
 from setwise._math.groups import by_number, piecewise
+from setwise._math.polynomials import coefficient_of_product
 from setwise.distributions import double, family_of, log_density, map_parameters
 from setwise.numerics import chunked, gather, logaddexp, logsumexp, tree_product
 from setwise.sets import Sets
 
 _NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out
+_SURE = 1e-200  # a probability that large has lost nothing to underflow
+_DIRECT = 4096  # members times classes up to which polynomials are multiplied
+_AT_ONCE = 1 << 18  # coefficients
 _LONG = 8192  # terms that a Fourier sum over counts may have
 _SAFE = 1e-3  # least fraction of the Gaussian height that a Fourier sum is trusted with
 
 
-def log_probability_of_class_sum(logits: Tensor, y: Tensor) -> Tensor:
+def log_probability_of_class_sum(logits: Tensor, y: Tensor, sizes: Tensor | None = None) -> Tensor:
     """log P(Σ Zₖ = y) for classes with normalised `logits` of shape (n_sets, K, C), float64.
 
-    y holds whole numbers from 0 to K(C − 1). The coefficient of xʸ in Πₖ Σ_c p_kc xᶜ.
+    y holds whole numbers from 0 to K(C − 1). The coefficient of xʸ in Πₖ Σ_c p_kc xᶜ. Where `sizes`
+    are given, later members are (0, −∞, …, −∞): they are always of class 0.
     """
-    top = logits.shape[1] * (logits.shape[2] - 1)
+    size, n_classes = logits.shape[1:]
+    if size * n_classes > _DIRECT:
+        return _log_unlikely(logits, y, sizes)
+    found = graded(_log_direct, logits, y, cost=_cost(size, n_classes), budget=_AT_ONCE)
+    return _replaced(found, lambda at: _log_unlikely(*_taken(at, logits, y, sizes)))
+
+
+def _cost(size: int, n_classes: int) -> int:
+    """Coefficients that are in use at a time for one set."""
+    return 4 * size * n_classes
+
+
+def _taken(at: Tensor, *tensors: Tensor | None) -> tuple[Any, ...]:
+    return tuple(t if t is None else gather(t, at) for t in tensors)
+
+
+def _log_direct(logits: Tensor, y: Tensor) -> Tensor:
+    """By products of polynomials; +∞ where the probability may have lost digits."""
+    found = coefficient_of_product(logits.exp().permute(2, 1, 0).contiguous(), y.long())
+    return _log_or_lost(found)
+
+
+def _log_or_lost(found: Tensor) -> Tensor:
+    sure = found > _SURE
+    return torch.where(sure, torch.where(sure, found, 1.0).log(), math.inf)
+
+
+def _log_unlikely(logits: Tensor, y: Tensor, sizes: Tensor | None) -> Tensor:
+    """At the ends in closed form, otherwise by a tilted Fourier sum."""
+    _, size, n_classes = logits.shape
+    last, top = logits[:, :, -1], torch.full_like(y, size * (n_classes - 1))
+    if sizes is not None:
+        past = torch.arange(size, device=y.device) >= sizes.unsqueeze(1)
+        last, top = last.masked_fill(past, 0.0), sizes.to(y) * (n_classes - 1)
     lowest, highest = y == 0, (y == top) & (y > 0)
+    most = size * (n_classes - 1)
     return piecewise(
         (lowest, lambda at: gather(logits[:, :, 0], at).sum(1)),
-        (highest, lambda at: gather(logits[:, :, -1], at).sum(1)),
-        (~lowest & ~highest, lambda at: _log_inner(gather(logits, at), gather(y, at), top)),
+        (highest, lambda at: gather(last, at).sum(1)),
+        (~lowest & ~highest, lambda at: _log_inner(gather(logits, at), gather(y, at), most)),
     )
 
 
@@ -71,7 +112,9 @@ def _log_inner(logits: Tensor, y: Tensor, top: int) -> Tensor:
 
 def _replaced(out: Tensor, exact: Callable[[Tensor], Tensor]) -> Tensor:
     """`out`, but where the tilted sum failed (+∞) the exact value."""
-    failed = out == math.inf
+    failed = out.detach() == math.inf
+    if not failed.any():
+        return out
     return piecewise((failed, exact), (~failed, lambda at: gather(out, at)))
 
 

@@ -1,4 +1,4 @@
-"""Directions of many observations that fall apart into parts without common rows."""
+"""Directions of many observations: of parts without common rows, or each as if independent."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from scipy.sparse.csgraph import connected_components
 
 from setwise._math.joint_normal import Contradiction, Directions, Infeasible
 
-__all__ = ["Blocks", "directions"]
+__all__ = ["Blocks", "Product", "directions"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -79,6 +79,43 @@ class Blocks:
         out = np.zeros(self.n_rows)
         for (block, own), part in zip(self.blocks, np.split(weight, self._ends), strict=True):
             out[own] = block.diagonal(part)
+        return out
+
+
+class Product:
+    """The same interface, where every observation counts as independent of the others."""
+
+    by_sets = True
+
+    def __init__(self, A: sparse.csr_array, y: Floats, noise: Floats) -> None:
+        self.n_rows: int = A.shape[1]
+        self.matrix, self.across = A, A.T.tocsr()
+        self.squares = self.across.multiply(self.across).tocsr()
+        self.unit: Floats = np.asarray(self.squares.sum(0)).ravel()
+        self.noise, self.target, self.slot = noise, y, np.arange(len(y))
+        self.constant = 0.0
+
+    def __len__(self) -> int:
+        return len(self.unit)
+
+    def forward(self, rows: Any) -> Floats:
+        """A times numbers of the rows, or a table of them."""
+        found = self.matrix @ rows
+        out: Floats = found.toarray() if sparse.issparse(found) else found
+        return out
+
+    def adjoint(self, along: Floats) -> Floats:
+        """Aᵀ times numbers of the observations."""
+        out: Floats = self.across @ along
+        return out
+
+    def dual(self, along: Floats) -> Floats:
+        """The same numbers."""
+        return along
+
+    def diagonal(self, weight: Floats) -> Floats:
+        """The diagonal of Aᵀ·weight·A."""
+        out: Floats = self.squares @ weight
         return out
 
 

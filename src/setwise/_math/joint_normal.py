@@ -56,7 +56,7 @@ class Exact:
         self.factor, keep, gone = pivoted(rest)
         self.kept, self.cross = others[keep], cross[keep]
         self.kept_transpose, self.cross_transpose = self.kept.T.tocsr(), self.cross.T.tocsr()
-        self.lower = self.factor[: len(keep)]
+        self.lower = np.asfortranarray(self.factor[: len(keep)])  # as LAPACK reads it
         seen = y[first]
         told = self._solve(y[place[keep]] - self.cross @ seen)
         self.target: Floats = np.concatenate([seen, told])

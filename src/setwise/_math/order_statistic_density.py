@@ -11,16 +11,22 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import pad
 
+from setwise._math.automaton import log_reach
 from setwise._math.binary_counts import TILT_ERROR, Roots, reach_of, solve_tilt
 from setwise.numerics import chunked, logaddexp, logsumexp, tree_product
+from setwise.sets import Sets
 
 Parts = tuple[Tensor, ...]
+Ints = NDArray[np.int64]
 
 
 class Sides(NamedTuple):
@@ -119,6 +125,49 @@ def _one_mark(p: Tensor, q: Tensor, share: Tensor, z: Tensor) -> Tensor:
         return x[0] * y[0], x[0] * y[1] + x[1] * y[2], x[2] * y[2]
 
     return tree_product((left, mark, right), multiply)[1]
+
+
+def log_one_mark_of_few(at: Tensor, first: Sides, then: Sides, sets: Sets, rank: Ints) -> Tensor:
+    """`log_one_mark` of members that are listed flat, for sets of any sizes, each with its rank.
+
+    It reads the members one after another and counts those below, or those above if they are fewer:
+    O(K · count) for each set.
+    """
+    fewer = np.minimum(rank, sets.sizes - 1 - rank)
+    most = int(fewer.max())
+    above = sets.repeat(torch.from_numpy(fewer < rank).to(at.device))
+    letters = [at - sets.repeat(top := _heaviest(sets, at))]
+    for sides in (first,) if then is first else (first, then):
+        letters += [torch.where(above, sides.above, sides.below)]
+        letters += [torch.where(above, sides.below, sides.above)]
+    start = torch.from_numpy(most - fewer).to(at.device)
+    wanted = torch.arange(2 * most + 2, device=at.device) == 2 * most + 1
+    step = _count_and_mark(most, then is not first)
+    counted = log_reach(torch.stack(letters, 1), sets, step, start, wanted.expand(len(sets), -1))
+    return counted + top
+
+
+def _heaviest(sets: Sets, at: Tensor) -> Tensor:
+    top = sets.max(at.detach())
+    return torch.where(top.isfinite(), top, 0.0)
+
+
+@cache
+def _count_and_mark(most: int, ties: bool) -> Ints:
+    """An automaton that counts to `most` and has, in its second half, seen the mark.
+
+    Its letters are the mark, "counts" and "does not count"; the last two come once for members
+    before the mark and once for those after it, if these differ.
+    """
+    count = np.arange(most + 1)
+    more = np.append(count[1:], -1)
+    lost = np.full(most + 1, -1)
+    marked, counted = most + 1 + count, np.where(more < 0, -1, most + 1 + more)
+    if ties:
+        before = np.stack([marked, more, count, lost, lost], 1)
+        return np.concatenate([before, np.stack([lost, lost, lost, counted, marked], 1)])
+    before = np.stack([marked, more, count], 1)
+    return np.concatenate([before, np.stack([lost, counted, marked], 1)])
 
 
 def log_two_marks(at_low: Tensor, at_high: Tensor, sides: Sides, rank: int) -> Tensor:

@@ -48,6 +48,8 @@ def partition(
     [[0, 1, 3], [2]]
     """
     numbers = np.asarray(numbers)
+    if not len(numbers):
+        return []
     distinct, code = np.unique(numbers, return_inverse=True)
     code = code.reshape(-1)
     if len(distinct) > _MANY:  # the lower end of each of so many classes of numbers that are alike
@@ -137,14 +139,15 @@ class Padded:
         sizes = self.sets.tensor("sizes", like)
         return torch.arange(self.size, device=like.device) < sizes.unsqueeze(1)
 
-    def fill(self, values: Tensor, nothing: float) -> Tensor:
+    def fill(self, values: Tensor, nothing: float | Tensor) -> Tensor:
         """The members' values, (sets, members, …), with `nothing` where there is no member."""
         if self.sets.size is not None:
             return self.sets.dense(values)
         if values.stride(0) == 0 and len(values) > 1:
             values = values.contiguous()
         shape = (len(self.sets) * self.size, *values.shape[1:])
-        out = values.new_full(shape, nothing).index_copy(0, self.place(values), values)
+        empty = torch.as_tensor(nothing, dtype=values.dtype, device=values.device).expand(shape)
+        out = empty.clone().index_copy_(0, self.place(values), values)
         return out.reshape(len(self.sets), self.size, *values.shape[1:])
 
     def repeat_last(self, values: Tensor) -> Tensor:

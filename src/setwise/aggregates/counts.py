@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, Literal, NamedTuple, get_args
 
 import numpy as np
 import torch
@@ -16,20 +16,23 @@ from setwise._math.binary_counts import log_count, log_count_mixture
 from setwise._math.class_counts import (
     MAX_STATES,
     log_coefficient,
-    log_compositions,
+    log_coefficient_of_few,
+    log_mixture_of_compositions,
     n_compositions,
 )
+from setwise._math.padding import Padded, batches, partition
 from setwise.distributions import map_parameters
 from setwise.errors import check_each
 from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
 from setwise.likelihood.registry import in_parts
-from setwise.numerics import chunked, logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Counts", "Proportions", "noisy_counts"]
 
 Method = Literal["exact", "normal", "auto"]
 Ints = NDArray[np.int64]
+
+_FEW_STATES = 1000  # of all classes but the most frequent one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,7 +122,7 @@ def _counts(aggregate: Counts, distribution: Any, sets: Sets, y: Tensor) -> Tens
     if aggregate.method == "normal":
         return _normal(aggregate, distribution, sets, counts)
     if logits.shape[-1] == 2:
-        return _binary(aggregate, distribution, sets, counts)
+        return _binary(distribution, sets, counts)
     table = counts.long().cpu().numpy()
     states = (table + 1.0).prod(1)
     hard = states > MAX_STATES
@@ -162,27 +165,53 @@ def _check_columns(aggregate: Counts, y: Tensor, n_classes: int) -> None:
         )
 
 
-@by_size
-def _binary(aggregate: Any, distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
+def _binary(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
     k = counts if counts.ndim == 1 else counts[:, 1]
-    zero, one = sets.dense(distribution.logits).unbind(2)
-    return log_count(one, zero, k)
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        zero, one = _two_logits(part.members(distribution.logits), part.flat)
+        return log_count(one, zero, k[torch.from_numpy(which).to(k.device)])
+
+    return in_parts(batches(sets, unit=4.0, power=2), rule)
+
+
+def _two_logits(logits: Tensor, sets: Sets) -> tuple[Tensor, Tensor]:
+    """Those of class 0 and of class 1 as (sets, members); a member past the end is of class 0."""
+    one = Padded.of(sets)
+    return one.fill(logits[:, 0], 0.0), one.fill(logits[:, 1], -math.inf)
 
 
 def _recursion(distribution: Any, sets: Sets, table: Ints) -> Tensor:
-    """One dense problem for all sets that have the same counts up to the order of the classes."""
+    """Sets that need few partial counts are computed together, whatever their counts are."""
     order = np.argsort(-table, axis=1, kind="stable")
     shape = np.take_along_axis(table, order, 1)
-    _, same = np.unique(shape, axis=0, return_inverse=True)
+    states = (shape[:, 1:] + 1).prod(1)
 
-    def rule(which: Ints, part: Sets) -> Tensor:
+    def few(which: Ints, part: Sets) -> Tensor:
+        counts = shape[which]
+        used = int((counts > 0).any(0).sum())
+        columns = torch.as_tensor(order[which, :used], device=distribution.logits.device)
+        logits = part.members(distribution.logits).gather(1, part.repeat(columns))
+        out = log_coefficient_of_few(logits, part.flat, counts[:, :used])
+        return out.to(logits.dtype)
+
+    def many(which: Ints, part: Sets) -> Tensor:  # those that have one shape
         logits, counts = part.dense(distribution.logits), shape[which[0]]
         used = int((counts > 0).sum())
         columns = torch.as_tensor(order[which, :used], device=logits.device).unsqueeze(1)
         logits = logits.gather(2, columns.expand(-1, logits.shape[1], -1))
         return log_coefficient(logits, tuple(counts[:used].tolist()))
 
-    return in_parts(_parts(sets, same.reshape(-1)), rule)
+    hard = np.flatnonzero(states > _FEW_STATES)
+    easy = np.flatnonzero(states <= _FEW_STATES)
+    parts = [easy[at] for at in partition(states[easy], lambda n: n * 8.0, sets.sizes[easy])]
+    _, same = np.unique(shape[hard], axis=0, return_inverse=True)
+    parts += [hard[same.reshape(-1) == n] for n in np.unique(same)]
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        return (few if states[which[0]] <= _FEW_STATES else many)(which, part)
+
+    return in_parts([(which, sets.take(which)) for which in parts], rule)
 
 
 @by_size
@@ -206,7 +235,6 @@ def _gaussian(counts: Tensor, p: Tensor, variance: Tensor | float) -> Tensor:
     return out
 
 
-@by_size
 def noisy_counts(
     aggregate: Counts, distribution: Any, sets: Sets, y: Tensor, noise: Normal | Laplace
 ) -> Tensor:
@@ -217,19 +245,49 @@ def noisy_counts(
     the counts are taken as Gaussian and the variance of the noise is added. `noise` has location 0
     and one scale for all; for `Proportions` it is on the scale of the proportions.
     """
-    assert sets.size is not None
-    logits = sets.dense(distribution.logits).double()
-    _check_columns(aggregate, y, logits.shape[-1])
-    unit = aggregate.unit(sets.size)
-    scaled: Any = map_parameters(noise, lambda t: t.to(y.device).double() / unit)
-    counts = y.double() / unit
-    if aggregate.method == "normal" or not _countable(aggregate, sets.size, logits.shape[-1]):
-        p = logits.exp()
-        p, at = (p[..., 1:], counts[:, None]) if y.ndim == 1 else (p, counts)
-        out = _gaussian(at, p, scaled.variance)
+    n_classes = distribution.logits.shape[-1]
+    _check_columns(aggregate, y, n_classes)
+    sizes = np.unique(sets.sizes)
+    normal = aggregate.method == "normal"
+    if normal or not all(_countable(aggregate, int(size), n_classes) for size in sizes):
+        out = _noisy_by_size(aggregate, distribution, sets, y.double(), noise)
     else:
-        out = (_noisy_binary if logits.shape[-1] == 2 else _noisy_table)(logits, counts, scaled)
-    return (out - math.log(unit) * (1 if y.ndim == 1 else y.shape[1])).to(y.dtype)
+        unit = torch.as_tensor(aggregate.unit(sets.sizes.astype(float)), device=y.device)
+        unit = unit.double().expand(len(sets))
+        counts = y.double() / (unit if y.ndim == 1 else unit[:, None])
+        law = _Noise(noise, unit)
+        engine = _noisy_binary if n_classes == 2 else _noisy_table
+        out = engine(distribution.logits.double(), sets, counts, law)
+        out = out - unit.log() * (1 if y.ndim == 1 else y.shape[1])
+    return out.to(y.dtype)
+
+
+class _Noise(NamedTuple):
+    """Noise on counts or proportions, whose scale in counts may differ between sets."""
+
+    law: Any
+    unit: Tensor  # what one member adds to y: (sets,)
+
+    def scaled(self, at: Tensor) -> Any:
+        """Its distribution in counts, (sets, 1)."""
+        unit = self.unit[at].unsqueeze(1)
+        return map_parameters(self.law, lambda t: t.to(unit.device).double() / unit)
+
+
+@by_size
+def _noisy_by_size(
+    aggregate: Counts, distribution: Any, sets: Sets, y: Tensor, noise: Any
+) -> Tensor:
+    """Of counts taken as Gaussian, where they are too many to be listed."""
+    assert sets.size is not None
+    logits = distribution.logits.double()
+    if aggregate.method != "normal" and _countable(aggregate, sets.size, logits.shape[-1]):
+        out: Tensor = noisy_counts(aggregate, distribution, sets, y, noise)
+        return out
+    unit, p = aggregate.unit(sets.size), sets.dense(logits).exp()
+    scaled: Any = map_parameters(noise, lambda t: t.to(y.device).double() / unit)
+    p, at = (p[..., 1:], y[:, None]) if y.ndim == 1 else (p, y)
+    return _gaussian(at / unit, p, scaled.variance) - math.log(unit) * at.shape[1]
 
 
 def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
@@ -237,7 +295,7 @@ def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
     number = n_compositions(size, n_classes)
     if n_classes == 2 or (number <= MAX_STATES and (size + 1) ** n_classes < 2**62):
         return True
-    if aggregate.method == "auto":
+    if aggregate.method != "exact":
         return False
     raise ValueError(
         f"noisy counts of {size} members in {n_classes} classes need {number:.3g} states, more "
@@ -245,23 +303,27 @@ def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
     )
 
 
-def _noisy_binary(logits: Tensor, counts: Tensor, noise: Any) -> Tensor:
-    size = logits.shape[1]
-    v = torch.arange(size + 1, dtype=counts.dtype, device=counts.device)
-    if counts.ndim == 1:
-        log_weight = noise.log_prob(counts[:, None] - v)
-    else:
-        log_weight = noise.log_prob(counts[:, 1:] - v) + noise.log_prob(counts[:, :1] - (size - v))
-    return log_count_mixture(logits[..., 1], logits[..., 0], log_weight)
+def _noisy_binary(logits: Tensor, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
+    def rule(which: Ints, part: Sets) -> Tensor:
+        at = torch.from_numpy(which).to(counts.device)
+        zero, one = _two_logits(part.members(logits), part.flat)
+        v = torch.arange(one.shape[1] + 1, dtype=counts.dtype, device=counts.device)
+        own, size, law = counts[at], part.tensor("sizes", counts)[:, None], noise.scaled(at)
+        if own.ndim == 1:
+            log_weight = law.log_prob(own[:, None] - v)
+        else:
+            log_weight = law.log_prob(own[:, 1:] - v) + law.log_prob(own[:, :1] - (size - v))
+        return log_count_mixture(one, zero, log_weight.masked_fill(v > size, -math.inf))
+
+    return in_parts(batches(sets, unit=4.0, power=2), rule)
 
 
-def _noisy_table(logits: Tensor, counts: Tensor, noise: Any) -> Tensor:
-    _, size, n_classes = logits.shape
+def _noisy_table(logits: Tensor, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
+    """Over all compositions."""
 
-    def total(logits: Tensor, counts: Tensor) -> Tensor:
-        states, logs = log_compositions(logits)
-        off = counts.unsqueeze(1) - states
-        return logsumexp(logs + noise.log_prob(off).sum(2), 1)
+    def weigh(states: Tensor, at: Tensor) -> Tensor:
+        law, own = noise.scaled(at), counts[at]
+        terms = [law.log_prob(own[:, c, None] - states[:, c]) for c in range(states.shape[1])]
+        return torch.stack(terms).sum(0).T
 
-    cost = n_classes * n_compositions(size, n_classes)
-    return chunked(total, logits, counts, cost=cost)
+    return log_mixture_of_compositions(logits, sets, weigh)

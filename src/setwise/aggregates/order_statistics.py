@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import math
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise._math.median_of_even_sets import log_mean_of_middle
-from setwise._math.order_statistic_density import Sides, after, before, log_one_mark
+from setwise._math.order_statistic_density import (
+    Sides,
+    after,
+    before,
+    log_one_mark,
+    log_one_mark_of_few,
+)
+from setwise._math.padding import Padded
 from setwise.distributions import (
     Continuous,
     Discrete,
@@ -24,10 +33,15 @@ from setwise.distributions import (
     map_parameters,
 )
 from setwise.likelihood import Aggregate, ClassLabel, Number, SetSizes, Targets, by_size, likelihood
+from setwise.likelihood.registry import in_parts
 from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Max", "Median", "Min", "OrderStatistic"]
+
+Ints = NDArray[np.int64]
+
+_FEW = 16  # members on one side of y that are counted one by one
 
 
 class _Ordered(Aggregate):
@@ -146,31 +160,67 @@ class Median(_Ordered):
 
 @likelihood(_Ordered, Continuous)
 @likelihood(_Ordered, Discrete)
-@by_size
 def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Sum over the member at y, with the others counted below and above it; O(K)."""
-    assert sets.size is not None
-    low, rank = aggregate.ranks(sets.size)
-    if low < rank:
+    sizes, which = np.unique(sets.sizes, return_inverse=True)
+    low, rank = np.array([aggregate.ranks(int(size)) for size in sizes]).T
+    if (low < rank).any():
+        at = int((low < rank).argmax())
         raise ValueError(
-            f"the median of {sets.size} discrete targets is not known (the mean of two that can "
-            f"tie); use OrderStatistic({rank}) or sets of odd size"
+            f"the median of {sizes[at]} discrete targets is not known (the mean of two that can "
+            f"tie); use OrderStatistic({rank[at]}) or sets of odd size"
         )
-    members, x = double(distribution), sets.repeat(y.double())
-    at = sets.dense(log_density(members, x))
-    ties = isinstance(distribution, Discrete)  # members after the one at y may tie with it
+    members, x, rank = double(distribution), y.double(), rank[which.reshape(-1)]
+    if (rank == 0).all() or (rank == sets.sizes - 1).all():  # all others are on one side
+        return _extreme(bool(rank[0]), members, sets, x).to(y.dtype)
+    few = np.minimum(rank, sets.sizes - 1 - rank) <= _FEW
 
-    def tail(of: Callable[..., Tensor], x: Tensor) -> Tensor:
-        return sets.dense(of(members, x))
+    def rule(which: Ints, part: Sets) -> Tensor:
+        some = map_parameters(members, part.members)
+        return _inner(some, part.flat, x[torch.from_numpy(which).to(x.device)], rank[which])
 
-    if rank in (0, sets.size - 1):  # all others are on one side
-        side = log_survival if rank == 0 else log_cdf
-        first = tail(side, x)
-        then = tail(side, x - 1) if ties else first
-        return logsumexp(at + before(first) + after(then), 1).to(y.dtype)
-    sides = Sides(tail(log_cdf, x), tail(log_survival, x))
-    later = Sides(tail(log_cdf, x - 1), tail(log_survival, x - 1)) if ties else sides
-    return log_one_mark(at, sides, later, rank).to(y.dtype)
+    if few.all() or sets.size is not None:
+        return _inner(members, sets, x, rank).to(y.dtype)
+    parts = _by_number(np.where(few, 0, sets.sizes), sets)
+    return in_parts(parts, rule).to(y.dtype)
+
+
+def _by_number(numbers: Ints, sets: Sets) -> list[tuple[Ints, Sets]]:
+    """The sets of each number, with theirs."""
+    which = [np.flatnonzero(numbers == n) for n in np.unique(numbers)]
+    return [(at, sets.take(at)) for at in which]
+
+
+def _sides(members: Any, x: Tensor, side: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
+    """log P of one side of y, for members before the one at y and for those after it.
+
+    Members that tie with it may only stand after it.
+    """
+    first = side(members, x)
+    return first, side(members, x - 1) if isinstance(members, Discrete) else first
+
+
+def _extreme(largest: bool, members: Any, sets: Sets, y: Tensor) -> Tensor:
+    """The smallest or the largest member is at y."""
+    x, one = sets.repeat(y), Padded.of(sets)
+    first, then = _sides(members, x, log_cdf if largest else log_survival)
+    at, left = one.fill(log_density(members, x), -math.inf), one.fill(first, 0.0)
+    right = left if then is first else one.fill(then, 0.0)
+    return logsumexp(at + before(left) + after(right), 1)
+
+
+def _inner(members: Any, sets: Sets, y: Tensor, rank: Ints) -> Tensor:
+    """A member with others on both sides is at y: a few on one side, or sets of one size."""
+    x = sets.repeat(y)
+    at = log_density(members, x)
+    first, then = map(Sides, *(_sides(members, x, side) for side in (log_cdf, log_survival)))
+    if not isinstance(members, Discrete):
+        then = first
+    if np.minimum(rank, sets.sizes - 1 - rank).max() <= _FEW:
+        return log_one_mark_of_few(at, first, then, sets, rank)
+    dense = Sides(*map(sets.dense, first))
+    later = dense if then is first else Sides(*map(sets.dense, then))
+    return log_one_mark(sets.dense(at), dense, later, int(rank[0]))
 
 
 @likelihood(Median, Continuous, exact=False)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from numpy.lib.stride_tricks import as_strided
 from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import (
@@ -25,12 +26,16 @@ from torch.distributions import (
 from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
 from setwise._math.integer_sums import log_probability_of_class_sum
+from setwise._math.padding import Padded, batches
 from setwise.distributions import Continuous, double, family_of, log_density
 from setwise.errors import check_each
 from setwise.likelihood import Aggregate, Number, Targets, by_size, likelihood
+from setwise.likelihood.registry import in_parts
 from setwise.sets import Sets
 
 __all__ = ["Mean", "Sum"]
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -75,6 +80,9 @@ class Sum(Aggregate):
         return total.double().numpy() / (1.0 if divisor is None else divisor)
 
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
+        if sets.weights is None and (sets.size or not self.averaged):  # one number for all members
+            one = np.full(1, 1 / sets.size if self.averaged and sets.size else 1.0)
+            return as_strided(one, (len(sets.indices),), (0,)), 0.0
         weights = np.ones(len(sets.indices)) if sets.weights is None else sets.weights
         divisor = self.divisor(sets)
         return weights if divisor is None else weights / np.repeat(divisor, sets.sizes), 0.0
@@ -284,16 +292,26 @@ def _counted(aggregate: Sum, d: NegativeBinomial, sets: Sets, count: Tensor) -> 
 
 
 @likelihood(Sum, Categorical)
-@by_size
 def _categorical(aggregate: Sum, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
-    """Coefficient of the product of the members' polynomials, by a tilted Fourier sum."""
+    """Coefficient of the product of the members' polynomials, or of a tilted Fourier sum."""
     count, possible = _as_count(aggregate, sets, y)
-    logits = sets.dense(distribution.logits)
-    _, size, n_classes = logits.shape
-    possible = possible & (count <= size * (n_classes - 1))
+    logits = distribution.logits.double()
+    n_classes = logits.shape[1]
+    possible = possible & (count <= sets.tensor("sizes", count) * (n_classes - 1))
     count = torch.where(possible, count, 0.0)
-    if size == 1:
-        out = log_density(distribution, count)
-    else:
-        out = log_probability_of_class_sum(logits.double(), count)
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        at, one = torch.from_numpy(which).to(count.device), Padded.of(part.flat)
+        dense = one.fill(part.members(logits), _certain(logits))
+        sizes = None if part.size is not None else part.tensor("sizes", count)
+        return log_probability_of_class_sum(dense, count[at], sizes)
+
+    out = in_parts(batches(sets, unit=float(n_classes**2), power=2), rule)
     return torch.where(possible, out.to(y.dtype), -math.inf)
+
+
+def _certain(logits: Tensor) -> Tensor:
+    """The logits of a member that is of class 0."""
+    return torch.full_like(logits[0].detach(), -math.inf).index_fill_(
+        0, torch.zeros(1, dtype=torch.long, device=logits.device), 0.0
+    )

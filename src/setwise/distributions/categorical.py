@@ -47,6 +47,15 @@ class Categorical(Family):
         check_raw(self, raw, shared)
         return torch.distributions.Categorical(logits=raw, validate_args=False)
 
+    @property
+    def n_spread(self) -> int:
+        """One: how sure probabilities are, the logarithm of a factor of the logits."""
+        return 1
+
+    def respread(self, raw: Tensor, shared: Tensor, change: Tensor) -> tuple[Tensor, Tensor]:
+        """The same order of the classes in each row, with surer or less sure probabilities."""
+        return raw * change.exp(), shared
+
     def information(self, raw: Tensor, shared: Tensor, seed: int = 0) -> Tensor:
         """p (1 − p) of each class."""
         probs = raw.softmax(-1)

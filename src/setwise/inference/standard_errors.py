@@ -27,19 +27,15 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from torch import Tensor
 
+from setwise.inference.set_gradients import CHUNK, outer
 from setwise.objective import Objective
-from setwise.objective.terms import Term, derivatives
 
-__all__ = ["MOST", "StandardErrors", "set_gradients", "standard_errors"]
+__all__ = ["MOST", "StandardErrors", "standard_errors"]
 
 Floats = NDArray[np.float64]
 MOST = 2_000  # coefficients
 NULL = 1e-9  # of the largest eigenvalue of H: less is no information
 OPEN = 1e-6  # of a combination of coefficients: more within open directions, and it is open
-NEIGHBOURS = 100_000_000  # pairs of sets that share rows
-CROWD = 1 / 3  # of all sets, that one set shares rows with
-LEAST = 0.5  # times the per-set figure: what a sum over neighbours may not fall below
-CHUNK = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -233,7 +229,7 @@ def standard_errors(
     least = NULL * max(float(np.abs(size).max(initial=0.0)), 1e-300)
     kept, null = axes[:, size > least], axes[:, size <= least]
     inverse = (kept / size[size > least]) @ kept.T
-    own = _outer(objective, table, raw, shared, units, n_shared)
+    own = outer(objective, table, raw, shared, units, n_shared)
     used = [o.sets.indices for o in objective.observations]
     n_rows = len(np.unique(np.concatenate(used)))
     weighted = sum(int((term.weight > 0).sum()) for term in objective.terms)
@@ -288,107 +284,3 @@ def _second_order(
         columns.append(pack(*point.product(nothing, one)))
     hessian = np.array(columns)
     return (hessian + hessian.T) / 2, pack(point.gradient, point.shared_gradient)
-
-
-def set_gradients(term: Term, raw: Tensor, shared: Tensor) -> tuple[Floats, Floats]:
-    """Gradients of each set's weight · log p(y): at its members (flat), and in shared parameters.
-
-    What comes from several sets' members is not added up.
-    """
-    leaf = term.sets.members(raw.detach()).clone().requires_grad_()
-    own = shared.detach().clone().requires_grad_()
-    ones = torch.ones(len(term.sets), dtype=leaf.dtype, requires_grad=True)
-    with torch.enable_grad():
-        total = (ones * term.weighted(term.at_members(leaf, own))).sum()
-        at_members, at_shared = derivatives(total, (leaf, own), create_graph=bool(len(shared)))
-        # the derivative of Σ uₛ ∂ log pₛ / ∂ shared in uₛ is the gradient of one set
-        columns = [derivatives(g, [ones])[0].detach() for g in at_shared]
-    at_sets = torch.stack(columns, 1) if columns else leaf.new_zeros(len(term.sets), 0)
-    return at_members.detach().numpy(), at_sets.numpy()
-
-
-def _outer(
-    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
-) -> Floats:
-    """Σ g_s g_tᵀ over sets that are the same or share a row.
-
-    Where sets have a joint likelihood, what is independent in it takes the place of sets.
-    """
-    gradients, members, joint = [], [], []
-    n_rows = objective.n_rows
-    for term in objective.terms:
-        if not term.adds_up:
-            joint.append(_of_joint(term, table, raw, shared, units, n_shared))
-            continue
-        at_members, at_sets = set_gradients(term, raw, shared)
-        sets = term.sets
-        lines = []
-        for o in range(len(units)):
-            spread = sparse.csr_array(
-                (at_members[:, o] * units[o], sets.indices, sets.offsets), (len(sets), n_rows)
-            )
-            part = spread @ table
-            lines.append(part.toarray() if sparse.issparse(part) else part)
-        by_output = np.stack(lines, 2).reshape(len(sets), -1)
-        gradients.append(np.hstack([by_output, at_sets[:, :n_shared]]))
-        ones = np.ones(len(sets.indices))
-        members.append(sparse.csr_array((ones, sets.indices, sets.offsets), (len(sets), n_rows)))
-    size = table.shape[1] * len(units) + n_shared
-    out = sum((g.T @ g for g in joint), np.zeros((size, size)))
-    if gradients:
-        g = np.nan_to_num(np.concatenate(gradients), posinf=0.0, neginf=0.0)
-        out = out + _over_neighbours(g, sparse.vstack(members, format="csr"))
-    return out
-
-
-def _of_joint(
-    term: Any, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
-) -> Floats:
-    """The gradients of the independent parts of a joint likelihood of normal targets."""
-    found = term.directions
-    rows = table[term.rows]
-    rest = found.forward(raw[:, 0].numpy()[term.rows]) - found.target
-    own = np.exp(2 * float(term.log_scale(shared))) * found.unit
-    variance = own + found.noise
-    slopes = found.forward(rows.toarray() if sparse.issparse(rows) else rows) * units[0]
-    columns = [-(rest / variance)[:, None] * slopes]
-    if n_shared:
-        columns.append((own / variance * (rest**2 / variance - 1))[:, None])
-    return np.hstack(columns)
-
-
-def _over_neighbours(g: Floats, rows: sparse.csr_array) -> Floats:
-    """The sum over sets, and pairs of sets that share a row, from gradients and members.
-
-    Where some set shares rows with a third of all, or pairs are too many, a pair counts by the
-    share of rows that are common to both: the plain sum would be that of all gradients, zero.
-    """
-    alone = g.T @ g
-    rows.data[:] = 1
-    square = float((np.asarray(rows.sum(0), dtype=np.float64) ** 2).sum())
-    if square <= len(rows.data):  # no row is in two sets
-        return alone
-    flipped = rows.T.tocsr()
-    out, most = np.zeros_like(alone), 0
-    step = max(1, int(len(g) * CHUNK / square))
-    for begin in range(0, len(g) if square <= NEIGHBOURS else 0, step):
-        near = (rows[begin : begin + step] @ flipped).tocsr()
-        near.data = np.ones(len(near.data))
-        most = max(most, int(np.diff(near.indptr).max()))
-        out += g[begin : begin + step].T @ (near @ g)
-    if square > NEIGHBOURS or most > CROWD * len(g):
-        sizes = np.asarray(rows.sum(1), dtype=np.float64).ravel()
-        by_row = flipped @ (g / np.sqrt(sizes)[:, None])
-        out = by_row.T @ by_row
-    return _no_less((out + out.T) / 2, alone)
-
-
-def _no_less(outer: Floats, alone: Floats) -> Floats:
-    """The sum over neighbours, which need not be positive, held above a share of that of sets."""
-    size, axes = linalg.eigh(alone)
-    kept = size > 1e-12 * max(float(size[-1]), 1e-300)
-    root = axes[:, kept] * np.sqrt(size[kept])
-    inverse = axes[:, kept] / np.sqrt(size[kept])
-    ratio, turn = linalg.eigh(inverse.T @ outer @ inverse)
-    half = root @ turn
-    return np.asarray((half * np.maximum(ratio, LEAST)) @ half.T)

@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
-from setwise._math.joint_blocks import Blocks, directions
-from setwise._math.joint_normal import Directions
+from setwise._math.joint_blocks import Blocks, Product, directions
+from setwise._math.joint_normal import Directions, Infeasible
 from setwise.distributions import Family, Normal
 from setwise.objective.majorant import Majorant, smallest
 from setwise.objective.terms import FirstOrder, Floats, LeastSquares, Point, Term
@@ -44,11 +44,13 @@ class JointGaussianTerm(Term):
         family: Family,
         parts: Sequence[Observations],
         n_rows: int,
-        known: Directions | Blocks | None = None,
+        known: Directions | Blocks | Product | None = None,
+        part: bool = False,
     ) -> None:
         self.family, self.n_rows = family, n_rows
         self._parts = list(parts)
         self._directions = known
+        self._part = part  # of a joint term, for which the product will do where it must
         self._ratio: tuple[float, float] | None = None  # at a log scale, of `_steepest`
 
     @classmethod
@@ -114,10 +116,15 @@ class JointGaussianTerm(Term):
         return sparse.csr_array((self._linear[0], members, self.sets.offsets), shape)
 
     @cached_property
-    def directions(self) -> Directions | Blocks:
+    def directions(self) -> Directions | Blocks | Product:
         """The observations, made independent; an error where they cannot be."""
         if self._directions is None:
-            self._directions = directions(self.matrix, *self._linear[1:])
+            try:
+                self._directions = directions(self.matrix, *self._linear[1:])
+            except Infeasible:
+                if not self._part:
+                    raise
+                self._directions = Product(self.matrix, *self._linear[1:])
         return self._directions
 
     @property
@@ -131,14 +138,18 @@ class JointGaussianTerm(Term):
         return out
 
     def take(self, set_numbers: Any) -> Self:
-        """The marginal likelihood of these sets; those of one part follow one another."""
+        """The marginal likelihood of these sets; those of one part follow one another.
+
+        Where it would cost too much, as fewer sets may tell too little, their product.
+        """
         which = np.arange(len(self.sets))[set_numbers]
         if np.array_equal(which, np.arange(len(self.sets))):
             return self
         ends = np.cumsum([len(o) for o in self._parts])
         of = np.searchsorted(ends, which, side="right")
         parts = [o.take(which[of == i] - (ends[i] - len(o))) for i, o in enumerate(self._parts)]
-        return type(self)(self.family, [o for o in parts if len(o)] or parts[:1], self.n_rows)
+        kept = [o for o in parts if len(o)] or parts[:1]
+        return type(self)(self.family, kept, self.n_rows, part=True)
 
     def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
         parts = []
@@ -146,7 +157,7 @@ class JointGaussianTerm(Term):
             s = o.sets
             moved = Sets._trusted(place[s.indices], s.offsets, s.weights, size=s.size)
             parts.append(Observations._trusted(o.aggregate, moved, o.y, o.weight))
-        out = type(self)(self.family, parts, n_rows, self._directions)
+        out = type(self)(self.family, parts, n_rows, self._directions, self._part)
         if self._directions is not None:
             out.__dict__["rows"] = place[self.rows]  # in the order that directions know
         return out
@@ -233,6 +244,8 @@ class JointGaussianTerm(Term):
         It is found once where there is no noise, and else after the scale has moved by a tenth.
         """
         d = self.directions
+        if isinstance(d, Product):
+            return 1.0
         told = d.unit > 1e-10 * d.unit.max()
         if self._ratio is not None and (self.separable or abs(log_scale - self._ratio[0]) < MOVES):
             return self._ratio[1]

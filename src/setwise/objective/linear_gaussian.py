@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from scipy import sparse
 from torch import Tensor
 
@@ -18,6 +19,7 @@ from setwise.observations import Observations
 __all__ = ["GaussianTerm"]
 
 PAIRS = 50  # of members, for each two leaves, that a leaf Hessian is added up from
+SOME = 100  # sets for each leaf, where sets are large
 
 
 class _Pairs(NamedTuple):
@@ -27,6 +29,16 @@ class _Pairs(NamedTuple):
     second: Tensor
     of: Tensor
     product: Tensor  # times the share of the sets that these pairs stand for
+
+
+class _Part(NamedTuple):
+    """Some of the sets, drawn in proportion to their sizes."""
+
+    rows: Tensor  # of their members
+    begins: Tensor  # for each member, its set times the number of leaves
+    coefficients: Tensor | None  # of the members; None where all sets have the same one
+    which: Tensor  # the sets' numbers
+    times: Tensor  # how many sets each of them stands for
 
 
 class GaussianTerm(Term):
@@ -51,6 +63,12 @@ class GaussianTerm(Term):
         assert found is not None
         return found
 
+    @cached_property
+    def even(self) -> float | None:
+        """The coefficient of all members; None where they have their own."""
+        a = self.linear[0]
+        return float(a[0]) if len(a) and a.strides == (0,) else None
+
     @property
     def noise(self) -> float:
         """The variance of what is added to Σ a·z."""
@@ -72,8 +90,17 @@ class GaussianTerm(Term):
     @cached_property
     def squares(self) -> Floats:
         """Σ a² of each set: the variance of y where the scale is 1 and there is no noise."""
+        if self.even is not None:
+            return self.even**2 * self.sets.sizes
         a = self.linear[0]
         return self.sums(a * a)
+
+    @cached_property
+    def totals(self) -> Floats:
+        """Σ a of each set."""
+        if self.even is not None:
+            return self.even * self.sets.sizes
+        return self.sums(self.linear[0])
 
     @cached_property
     def matrix(self) -> sparse.csr_array:
@@ -81,13 +108,19 @@ class GaussianTerm(Term):
         sets, n = self.sets, self.n_rows
         # 32 bits halve the memory that products read
         short = np.int32 if max(len(sets.indices), n) < 2**31 else np.int64
-        places = (part.astype(short) for part in (sets.indices, sets.offsets))
-        return sparse.csr_array((self.linear[0], *places), (len(sets), n))
+        places = (part.astype(short, copy=False) for part in (sets.indices, sets.offsets))
+        return sparse.csr_array((np.ascontiguousarray(self.linear[0]), *places), (len(sets), n))
 
     @cached_property
     def transpose(self) -> sparse.csr_array:
         """From sets to rows."""
-        return self.matrix.T.tocsr()
+        a = self.matrix
+        if self.even is None:
+            return a.T.tocsr()
+        # Where all coefficients are the same, both matrices share them.
+        places = sparse.csr_array((np.empty(a.nnz, np.int8), a.indices, a.indptr), a.shape)
+        turned = places.T.tocsr()
+        return sparse.csr_array((a.data, turned.indices, turned.indptr), turned.shape)
 
     @cached_property
     def squared(self) -> sparse.csr_array:
@@ -95,15 +128,62 @@ class GaussianTerm(Term):
         a = self.transpose
         return sparse.csr_array((a.data**2, a.indices, a.indptr), a.shape)
 
+    def squared_times(self, precision: Floats) -> Floats:
+        """For each row, the sum of coefficient² · precision over its sets."""
+        if self.even is not None:
+            out: Floats = self.transpose @ precision
+            out *= self.even
+            return out
+        return np.asarray(self.squared @ precision)
+
     @cached_property
     def unit_curvature(self) -> Floats:
         """The diagonal of the Hessian where the scale is 1 and there is no noise."""
-        out: Floats = self.squared @ self.unit_precision
+        out = self.squared_times(self.unit_precision)
+        self.__dict__.pop("squared", None)  # as large as the data, and not needed again
         return out
 
     @cached_property
     def _pairs(self) -> dict[int, _Pairs]:
         return {}
+
+    @cached_property
+    def _parts(self) -> dict[int, _Part]:
+        return {}
+
+    def some(self, n_leaves: int) -> _Part:
+        """Sets enough to tell how so many leaves are coupled to a few percent."""
+        if n_leaves not in self._parts:
+            self._parts[n_leaves] = self._draw_sets(n_leaves)
+        return self._parts[n_leaves]
+
+    def _draw_sets(self, n_leaves: int) -> _Part:
+        """Each set with a probability in proportion to its size, the largest ones for certain.
+
+        So many that covariances of the leaves' shares, and pairs of members, are enough.
+        """
+        sets, sizes = self.sets, self.sets.sizes
+        pairs = float((sizes * (sizes - 1.0)).mean()) / 2
+        enough = max(SOME * n_leaves, PAIRS * n_leaves**2 / max(pairs, 1.0))
+        chance = np.ones(len(sets))
+        if enough < 0.7 * len(sets):
+            for _ in range(5):
+                chance = np.minimum(1.0, chance * sizes * (enough / (chance * sizes).sum()))
+                chance = np.minimum(1.0, chance * (enough / chance.sum()))
+        which = np.flatnonzero(np.random.default_rng(0).random(len(sets)) < chance)
+        part = sets.take(which)
+        coefficients = None
+        if self.even is None:
+            a, begins = self.linear[0], np.repeat(sets.offsets[which], part.sizes)
+            place = np.arange(len(part.indices)) - np.repeat(part.offsets[:-1], part.sizes)
+            coefficients = torch.from_numpy(a[begins + place])
+        return _Part(
+            torch.from_numpy(part.indices.astype(np.int32)),
+            torch.from_numpy(part.set_ids * n_leaves),
+            coefficients,
+            torch.from_numpy(which),
+            torch.from_numpy(1 / chance[which]),
+        )
 
     def pairs(self, enough: int) -> _Pairs:
         """The pairs of members of all sets; of a random part of them that has `enough` pairs."""
@@ -152,6 +232,20 @@ class GaussianTerm(Term):
         weight = self.weight * unit / (unit * self.squares + self.noise)
         return LeastSquares(self.matrix, self.y, weight)
 
+    def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
+        return super().over(place.astype(np.int32) if n_rows < 2**31 else place, n_rows)
+
+    def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """log p(y) of each set; where all rows have the same numbers, without their members."""
+        if raw.stride(0) != 0 or raw.dtype != torch.float64 or raw.device.type != "cpu":
+            return super().log_likelihood(raw, shared)
+        assert isinstance(self.family, Normal)
+        given = self.family.scale
+        scale = shared[0].exp() if isinstance(given, str) else torch.tensor(float(given)).double()
+        variance = scale.square() * torch.from_numpy(self.squares) + self.noise
+        rest = raw[0, 0] * torch.from_numpy(self.totals) - torch.from_numpy(self.y).double()
+        return -0.5 * (rest * rest / variance + (2 * math.pi * variance).log())
+
     def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
         """Value and gradient: on a CPU a few lines of numpy, which is quicker to call."""
         if raw.device.type != "cpu":
@@ -177,24 +271,38 @@ class _Residuals:
     `pull` is its derivative in A·loc, `slope` and `bend` are those in the log scale.
     """
 
+    share: float | Floats  # of the targets in the variance
+
     def __init__(self, term: GaussianTerm, rest: Floats, shared: Tensor) -> None:
-        self.scale = term.scale(shared)
-        self.share: float | Floats = 1.0  # of the targets in the variance
+        self.term, self.scale = term, term.scale(shared)
         if term.noise == 0:
-            self.precision = term.unit_precision / self.scale**2
+            self.share = 1.0
+            self.pull: Floats = term.unit_precision * rest
+            self.pull *= self.scale**-2
+            squares = float(rest @ self.pull)
             logs = term.unit_logs + 2 * term.total_weight * math.log(self.scale)
+            self.slope, self.bend = term.total_weight - squares, 2 * squares
         else:
             own = self.scale**2 * term.squares
             variance = own + term.noise
             self.share = own / variance
-            self.precision = term.weight / variance
+            self.pull = term.weight / variance * rest
+            each = rest * self.pull
+            squares = float(each.sum())
             logs = float((term.weight * np.log(2 * math.pi * variance)).sum())
-        self.pull: Floats = self.precision * rest
-        each = rest * self.pull
-        self.value = 0.5 * (float(each.sum()) + logs)
-        self.slope = float((self.share * (term.weight - each)).sum())
-        turn = 2 * self.share * (1 - self.share)  # the derivative of the share in the log scale
-        self.bend = float((turn * (term.weight - each) + 2 * self.share**2 * each).sum())
+            self.slope = float((self.share * (term.weight - each)).sum())
+            turn = 2 * self.share * (1 - self.share)  # the share's derivative in the log scale
+            bend = turn * (term.weight - each) + 2 * self.share**2 * each
+            self.bend = float(bend.sum())
+        self.value = 0.5 * (squares + logs)
+
+    @cached_property
+    def precision(self) -> Floats:
+        """Weight over variance of each set."""
+        term = self.term
+        if term.noise == 0:
+            return term.unit_precision / self.scale**2
+        return term.weight / (self.scale**2 * term.squares + term.noise)
 
 
 class _GaussianPoint(Point):
@@ -202,7 +310,9 @@ class _GaussianPoint(Point):
 
     def __init__(self, term: GaussianTerm, raw: Tensor, shared: Tensor) -> None:
         self.term = term
-        self.found = _Residuals(term, term.matrix @ raw[:, 0].numpy() - term.y, shared)
+        rest: Floats = term.matrix @ raw[:, 0].numpy()
+        rest -= term.y
+        self.found = _Residuals(term, rest, shared)
         self.value = self.found.value
         self.gradient = torch.from_numpy(term.transpose @ self.found.pull).unsqueeze(1)
         self.shared_gradient = torch.full_like(shared, self.found.slope)
@@ -225,25 +335,56 @@ class _GaussianPoint(Point):
         if self.term.noise == 0:  # all precisions are proportional to 1 / scale²
             own = self.term.unit_curvature / self.found.scale**2
         else:
-            own = self.term.squared @ self.found.precision
+            own = self.term.squared_times(self.found.precision)
         return torch.from_numpy(own).unsqueeze(1)
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor:
-        sets = self.term.sets
-        if 0 < self.term.largest <= SMALL:
-            # The diagonal is exact; from 50 pairs for each two leaves, the other elements are
-            # known to a few percent of it, which is enough for the length of a step.
-            pairs = self.term.pairs(PAIRS * n_leaves**2)
-            short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
-            pair = (leaf * n_leaves).to(short).index_select(0, pairs.first)
-            pair += leaf.to(short).index_select(0, pairs.second)
-            weight = pairs.product * torch.from_numpy(self.found.precision)[pairs.of]
-            half = torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
-            half.diagonal().add_(torch.bincount(leaf, self.curvature()[:, 0], n_leaves), alpha=0.5)
-            return half + half.T
-        at = sets.tensor("set_ids", leaf) * n_leaves + leaf.index_select(
-            0, sets.tensor("indices", leaf)
-        )
-        a = torch.from_numpy(self.term.linear[0])
-        share = torch.bincount(at, a, minlength=len(sets) * n_leaves).reshape(len(sets), -1)
-        return share.T @ (share * torch.from_numpy(self.found.precision).unsqueeze(1))
+        """Its diagonal is exact but for the coupling of members of one leaf.
+
+        What members of a set share is known to a few percent from some of the sets, which is
+        enough for the length of a step.
+        """
+        small = 0 < self.term.largest <= SMALL
+        half = self._by_pairs(leaf, n_leaves) if small else self._by_shares(leaf, n_leaves)
+        if self.term.noise == 0:
+            own = torch.bincount(leaf, torch.from_numpy(self.term.unit_curvature), n_leaves)
+            own *= self.found.scale**-2
+        else:
+            own = torch.bincount(leaf, self.curvature()[:, 0], n_leaves)
+        half.diagonal().add_(own, alpha=0.5)
+        return half + half.T
+
+    def _by_pairs(self, leaf: Tensor, n_leaves: int) -> Tensor:
+        """Half the sum over pairs of members, for each two leaves; twice that on the diagonal."""
+        pairs = self.term.pairs(PAIRS * n_leaves**2)
+        short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
+        pair = leaf.index_select(0, pairs.first).to(short) * n_leaves
+        pair += leaf.index_select(0, pairs.second).to(short)
+        weight = pairs.product * torch.from_numpy(self._precision(pairs.of))
+        return torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
+
+    def _by_shares(self, leaf: Tensor, n_leaves: int) -> Tensor:
+        """The same from the leaves' shares of some sets, less the members with themselves."""
+        part, n = self.term.some(n_leaves), n_leaves
+        short = torch.uint8 if n_leaves <= 256 else torch.int32  # stays in the cache
+        at = part.begins + leaf.to(short).index_select(0, part.rows)
+        share = torch.bincount(at, part.coefficients, len(part.which) * n).double().reshape(-1, n)
+        factor, squares = 1.0, part.coefficients
+        if self.term.even is not None:
+            factor = self.term.even**2
+            own = share
+        else:
+            assert squares is not None
+            own = torch.bincount(at, squares * squares, len(part.which) * n).reshape(-1, n)
+        weight = factor * part.times * torch.from_numpy(self._precision(part.which))
+        half = 0.5 * (share.T @ (share * weight.unsqueeze(1)))
+        half.diagonal().sub_(weight @ own, alpha=0.5)
+        return half
+
+    def _precision(self, which: Tensor) -> Floats:
+        """Weight over variance of these sets."""
+        if self.term.noise:
+            return self.found.precision[which.numpy()]
+        out: Floats = self.term.unit_precision[which.numpy()]
+        out *= self.found.scale**-2
+        return out

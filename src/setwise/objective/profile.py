@@ -58,7 +58,8 @@ def judge(
 
     def losses(change: Tensor) -> tuple[Tensor, Tensor]:
         moved, own = family.respread(raw, shared, change)
-        away = torch.cat([moved[:, 1:].mean(0) - at[0], own - at[1], 2 * change[1:]])
+        located = torch.cat([moved[:, 1:].mean(0) - at[0], own - at[1], 2 * change[1:]])
+        away = change if objective.of_classes else located
         sets = torch.cat(objective.weighted(moved, own))
         return sets, 0.5 * strength * away.square().sum() - sets.sum()
 

@@ -22,6 +22,7 @@ APART = {
     "nothing": "sets that were learned from as well",
 }
 WIDTH = 96
+TRIED = 8
 Table = tuple[list[str], list[list[str]]]  # its head and its lines
 
 
@@ -75,8 +76,9 @@ def facts(est: Any) -> list[tuple[str, str]]:
     out.append(("Told", told))
     out.append(("Steps", _steps(est)))
     tried = tried_of(est)
-    if tried:
-        out.append(("Tried", "; ".join(tried)))
+    out += [("Tried" if i == 0 else "", line) for i, line in enumerate(tried[:TRIED])]
+    if len(tried) > TRIED:
+        out.append(("", f"… {len(tried) - TRIED} more in leaderboard_"))
     return out
 
 
@@ -89,7 +91,7 @@ def brief(est: Any) -> str:
         shown = [_kind(kind) for kind in kinds[:2]]
         shown += [f"{len(kinds) - 2} more kinds"] * (len(kinds) > 2)
         text.append(f"learned from {'; '.join(shown)}, over {_many(data['rows'], 'row')}")
-    text.append(f"held out: {_gain(est)}")
+    text.append(f"held out: {_gain(est, brief=True)}")
     told = f"targets are told {est.identifiability_.level}"
     if est.alignment_ is not None:
         told += "; align has settled the rest"
@@ -129,16 +131,16 @@ def _kind(kind: dict[str, Any]) -> str:
     )
 
 
-def _gain(est: Any) -> str:
+def _gain(est: Any, brief: bool = False) -> str:
     """How much better than a constant the model does on sets that were held out."""
     score = getattr(est, "held_out_score_", None)
     constant = getattr(est, "constant_score_", None)
     if score is None or constant is None:
         return "not measured: fit with eval=(X, observations) to know"
-    words = (
-        f"{minus(f'{score - constant:+.4g}')} log-likelihood per set over a constant "
-        f"({minus(f'{score:.4g}')} against {minus(f'{constant:.4g}')})"
-    )
+    words = f"{minus(f'{score - constant:+.4g}')} log-likelihood per set over a constant"
+    if brief:
+        return words
+    words += f" ({minus(f'{score:.4g}')} against {minus(f'{constant:.4g}')})"
     apart = APART.get(str(getattr(est, "validation_", None)))
     return words + (f", on {apart}" if apart else "")
 
@@ -152,11 +154,12 @@ def tried_of(est: Any) -> list[str]:
         board = board.to_dict("records")
     out = []
     for entry in board:
-        if isinstance(entry, dict):
-            shown = (minus(f"{v:.4g}") if isinstance(v, float) else str(v) for v in entry.values())
-            out.append(" ".join(shown))
-        else:
-            out.append(str(entry))
+        facts = {k: v for k, v in entry.items() if v is not None and v == v}
+        words = [_short(str(facts.pop("learner", "")), 50)]
+        words += [
+            f"{k} {minus(f'{v:.4g}') if isinstance(v, float) else v}" for k, v in facts.items()
+        ]
+        out.append(", ".join(words))
     return out
 
 

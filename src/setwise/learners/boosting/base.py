@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 import warnings
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
 
@@ -52,6 +53,8 @@ class Forest(Model):
     `start` is added to the trees' sums. `values` are the leaf values of each round, one array per
     output: those of the library until they are replaced, which the library learns in `finish`.
     """
+
+    table: Callable[[], Any]  # the rows that it grows on, which are not kept
 
     def __init__(self, start: NDArray[np.float64]) -> None:
         self.start = start
@@ -144,11 +147,13 @@ class Boosting(Learner):
             seed=int(self._take(params, self.names_seed, task.seed % (2**31 - 1))),
             threads=int(self._take(params, self.names_threads, torch.get_num_threads())),
         )
-        X, objective, guide = task.X, task.objective, task.guide
-        if (rows := _order(objective)) is not None:
-            X, objective = take_rows(X, rows), objective.over(rows)
+        objective, guide = task.objective, task.guide
+        table = partial(_rows, task.X, rows := _order(objective))
+        forest = self._plant(table(), task.raw.numpy(), chosen, params)
+        forest.table = table
+        if rows is not None:
+            objective = objective.over(rows)
             guide = None if guide is None else guide[torch.from_numpy(rows)]
-        forest = self._plant(X, task.raw.numpy(), chosen, params)
         run = _Run(forest, objective, task, chosen, self.coupled)
         held = None if task.eval is None else HeldOut(task.eval[1], task.intercept)
         best_round, begin = 0, run.point.value
@@ -181,7 +186,10 @@ class Boosting(Learner):
 
     def threads(self, task: Task) -> int | None:
         """As many as the user gave the library, else what the table is worth."""
-        return None if {*self.names_threads} & {*self.params} else super().threads(task)
+        given = [self.params[name] for name in self.names_threads if name in self.params]
+        if not given:
+            return super().threads(task)
+        return int(given[0]) if int(given[0]) > 0 else None
 
     def for_steps(self, steps: int) -> Boosting:
         """The same with so many rounds."""
@@ -201,6 +209,10 @@ def _order(objective: Objective) -> NDArray[np.int64] | None:
     used = np.flatnonzero(times)
     order: NDArray[np.int64] = used[np.argsort(times[used], kind="stable")]
     return order
+
+
+def _rows(X: Any, rows: NDArray[np.int64] | None) -> Any:
+    return X if rows is None else take_rows(X, rows)
 
 
 @contextmanager
@@ -243,8 +255,8 @@ class _Run:
         turn = self._shared_step()
         if self.coupled:
             farthest = FARTHEST if self.objective.of_classes else math.inf
-            curvature, penalty = unit * self.weights, self.chosen.penalty * unit
-            values = solve_leaves(self.point, leaves, curvature, penalty, farthest)
+            penalty = self.chosen.penalty * unit
+            values = solve_leaves(self.point, leaves, self.weights, penalty, farthest, unit)
             values = self.chosen.rate * values
         else:
             values = torch.from_numpy(np.concatenate(self.forest.values[-1]))

@@ -29,7 +29,8 @@ class Leaves:
     def __init__(self, leaf: Tensor, counts: list[int]) -> None:
         self.counts = counts
         self.n = sum(counts)
-        begins = np.concatenate([[0], np.cumsum(counts)[:-1]])
+        begins = np.concatenate([[0], np.cumsum(counts)[:-1]]).astype(np.int32)
+        leaf = leaf.int()  # half of what is to be read
         self.index = leaf if len(counts) == 1 else leaf + torch.from_numpy(begins)
 
     def expand(self, values: Tensor) -> Tensor:
@@ -52,21 +53,23 @@ def solve_leaves(
     point: Point,
     leaves: Leaves,
     curvature: Tensor,
-    penalty: Tensor,
+    penalty: Tensor | float,
     farthest: float = math.inf,
+    unit: Tensor | None = None,
 ) -> Tensor:
     """The leaf values that minimise the loss to second order, with penalty/2 · Σ value².
 
-    The penalty is one number per output, since outputs may be in very different units. Where the
+    `curvature` is that of the rows, in `unit`s, one number per output. The penalty is one number per output, since outputs may be in very different units. Where the
     loss is not convex, the absolute value of its curvature is used. Values are cut at `farthest`;
     if the loss would then rise along them, each leaf takes its own Newton step instead.
     """
     gradient = leaves.reduce(point.gradient)
     counts = torch.tensor(leaves.counts)
-    penalty = (penalty + 1e-6 * curvature.sum(0) / counts).repeat_interleave(counts)
+    unit = torch.ones_like(curvature[0]) if unit is None else unit
+    penalty = (penalty + 1e-6 * unit * curvature.sum(0) / counts).repeat_interleave(counts)
     one = len(leaves.counts) == 1
     hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if one else None
-    own = leaves.reduce(curvature)
+    own = unit.repeat_interleave(counts) * leaves.reduce(curvature)
     if hessian is None:
         step = _conjugate_gradients(point, leaves, gradient, own + penalty, penalty)
     else:

@@ -62,52 +62,58 @@ class LightGBM(Boosting):
                 f" they are constant, or there are fewer rows than two leaves need. Lower "
                 f"min_child_samples (20), or use setwise.Linear()"
             )
-        return LightGBMForest(lightgbm.Booster(params, data), start, X)
+        return LightGBMForest(lightgbm.Booster(params, data), start, n_rows(X))
 
 
 class LightGBMForest(Forest):
-    """A LightGBM booster; `X` are the rows that it grows on."""
+    """A LightGBM booster that grows on so many rows."""
 
     def __init__(
-        self, booster: lightgbm.Booster, start: NDArray[np.float64], X: Any = None
+        self, booster: lightgbm.Booster, start: NDArray[np.float64], rows: int = 0
     ) -> None:
         super().__init__(start)
-        self.booster, self.X = booster, X
-        self.scores = np.zeros((0 if X is None else n_rows(X), len(start)))  # LightGBM's own sums
+        self.booster = booster
+        self.scores = np.zeros((len(start), rows))  # LightGBM's own sums
+        self.before = np.zeros_like(self.scores)
+        self.curvature: tuple[Tensor, Tensor] | None = None
 
     def grow(self, gradient: Tensor, curvature: Tensor) -> Leaves | None:
-        g, h = (np.asarray(t.squeeze(1) if t.shape[1] == 1 else t) for t in (gradient, curvature))
-        before = self.scores
+        if self.curvature is None or self.curvature[0] is not curvature:
+            self.curvature = curvature, curvature.float()  # which LightGBM takes as it is
+        both = gradient.float(), self.curvature[1]
+        g, h = (np.asarray(t.squeeze(1) if t.shape[1] == 1 else t) for t in both)
         if self.booster.update(fobj=lambda scores, data: (g, h)):
             return None
+        self.scores, self.before = self.before, self.scores
         self.booster.eval_train(feval=self._keep)
         last = self.booster.current_iteration() - 1
         text = self.booster.model_to_string(start_iteration=last, num_iteration=1)
         lines = [part[: part.index("\n")] for part in text.split("\nleaf_value=")[1:]]
         values = [np.array(line.split(), dtype=np.float64) for line in lines]
         self.values.append(values)
-        found = self._leaves_by_value(before, values)
-        return self.leaves(self.X) if found is None else Leaves(found, [len(v) for v in values])
+        found = self._leaves_by_value(values)
+        if found is None:
+            return self.leaves(self.table())
+        return Leaves(found, [len(v) for v in values])
 
     def _keep(self, scores: Any, data: Any) -> tuple[str, float, bool]:
-        self.scores = np.array(scores).reshape(len(scores), -1)
+        self.scores[:] = scores.T
         return "", 0.0, True
 
-    def _leaves_by_value(
-        self, before: NDArray[np.float64], values: list[NDArray[np.float64]]
-    ) -> Tensor | None:
+    def _leaves_by_value(self, values: list[NDArray[np.float64]]) -> Tensor | None:
         """Which leaf each row is in, from what LightGBM's own leaf values have added to the row.
 
         Several times faster than asking for leaves; None where two leaves have the same value.
         """
         columns = []
         for output, own in enumerate(values):
-            after = self.scores[:, output]
-            leaf = _nearest(after - before[:, output], own, 1e-12 * np.abs(after).max())
+            after, change = self.scores[output], self.before[output]
+            np.subtract(after, change, out=change)  # the sums before are not needed again
+            leaf = _nearest(change, own, 1e-12 * max(after.max(), -after.min()))
             if leaf is None:
                 return None
             columns.append(torch.from_numpy(leaf))
-        return torch.stack(columns, 1)
+        return columns[0].unsqueeze(1) if len(columns) == 1 else torch.stack(columns, 1)
 
     def leaves(self, X: Any) -> Leaves:
         last = self.booster.current_iteration() - 1
@@ -145,13 +151,13 @@ class LightGBMForest(Forest):
 
 def _nearest(
     x: NDArray[np.float64], values: NDArray[np.float64], rounding: float
-) -> NDArray[np.int64] | None:
+) -> NDArray[np.int32] | None:
     """For each x, which of a few values it is, rounding aside; None where two are too close.
 
     By a table over cells so small that four lie between any two values: much faster than a search.
     """
     if len(values) == 1:
-        return np.zeros(len(x), dtype=np.int64)
+        return np.zeros(len(x), dtype=np.int32)
     ascending = np.sort(values)
     low, span = ascending[0], ascending[-1] - ascending[0]
     gap = float(np.diff(ascending).min())
@@ -162,6 +168,7 @@ def _nearest(
     place = ((values - low) * scale + 1.5).astype(np.int64)
     for shift in (-1, 0, 1):  # rounding may lead to the next cell
         table[place + shift] = np.arange(len(values))
-    at = (x - (low - 1.5 / scale)) * scale
-    found: NDArray[np.int64] = table[at.astype(np.int32)].astype(np.int64)
+    at = x * scale
+    at += 1.5 - low * scale
+    found: NDArray[np.int32] = table[at.astype(np.int32)]
     return found

@@ -89,7 +89,7 @@ def test_boosting_by_a_part_of_the_sets_is_as_good(monkeypatch):
     seen = sw.Triplet().observe(z[:400], sw.Sets.random(400, 3000, 3, seed=0))
     right = []
     for part in (1 << 20, 300):
-        monkeypatch.setattr(classes, "PART", part)
+        monkeypatch.setattr(classes, "PART", (part, part))
         est = sw.AggregateClassifier(
             3, LightGBM(n_estimators=40, **ONE), random_state=0, validation=None, verbose=0
         )
@@ -211,7 +211,9 @@ def test_leaves_that_are_not_coupled_warn_where_they_overshoot():
     means = sw.Mean().observe(X[:, 0], sw.Sets.random(1000, 500, 64, seed=0))
     learner = sw.LightGBM(coupled=False, n_estimators=40, num_threads=1)
     with pytest.warns(ConvergenceWarning, match="coupled"):
-        sw.AggregateRegressor("normal", learner, validation=None, verbose=0).fit(X, means)
+        sw.AggregateRegressor(
+            "normal", learner, validation=None, overlap="independent", verbose=0
+        ).fit(X, means)
 
 
 @pytest.mark.parametrize(("classes", "aggregate"), [(2, sw.Similarity()), (5, sw.Triplet())])

@@ -237,7 +237,7 @@ def test_stops_where_held_out_sets_are_best(kind):
     X, z = friedman(300, 0)
     X_new, z_new = friedman(300, 1)
     held_out = Objective(sw.Normal(), [means(z_new, 300, 2)], 300)
-    task = make_task(X, means(z, 300, 2), eval=(X_new, held_out))
+    task = make_task(X, means(z, 300, 2, seed=1), eval=(X_new, held_out))
     fitted = make(kind, 400, early_stopping_rounds=5, learning_rate=0.5).fit(task)
     scores = [entry["valid"] for entry in task.progress.history]
     assert len(scores) == np.argmax(scores) + 6

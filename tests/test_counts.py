@@ -305,7 +305,7 @@ def test_observe():
     assert Counts().observe(z, [[0, 1, 2]]).y.tolist() == [[1, 0, 2]]
     assert Counts(n_classes=4).observe(z, [[0, 3]]).y.tolist() == [[1, 1, 0, 0]]
     assert Counts().observe([0, 0], [[0, 1]]).y.tolist() == [[2, 0]]
-    assert Proportions().observe(z, [[0, 1], [1, 1]]).y.tolist() == [[0.5, 0, 0.5], [0, 0, 1]]
+    assert Proportions().observe(z, [[0, 1], [1, 2]]).y.tolist() == [[0.5, 0, 0.5], [0, 0, 1]]
     with pytest.raises(ValueError, match="set 1 has a member of class 2"):
         Counts(n_classes=2).observe(z, [[0, 3], [0, 1]])
 

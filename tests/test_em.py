@@ -524,3 +524,19 @@ def test_labels_without_any_bearing_on_the_features_warn():
         sw.AggregateRegressor("normal", em, random_state=0, validation=None, verbose=0).fit(
             X, means
         )
+
+
+def test_folds_do_not_depend_on_the_order_of_the_sets():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 3))
+    z = X[:, 0] + rng.normal(size=200)
+    means = sw.Mean().observe(z, sw.Sets.random(200, 150, 3, seed=1))
+    found = []
+    for order in (np.arange(150), np.arange(150)[::-1], rng.permutation(150)):
+        est = sw.AggregateRegressor(
+            sw.Normal(), sw.EM(DecisionTreeRegressor(max_depth=2), folds=3), validation=None,
+            random_state=0, verbose=0,
+        )  # fmt: skip
+        found.append(est.fit(X, means.take(order)).predict(X))
+    np.testing.assert_allclose(found[0], found[1], rtol=1e-6)
+    np.testing.assert_allclose(found[0], found[2], rtol=1e-6)

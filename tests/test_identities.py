@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -200,3 +202,19 @@ def test_choix():
     rankings = [(0, 1, 4), (5, 3, 2, 1)]
     got = sw.log_likelihood(sw.Ranking(), d, sw.Sets(rankings), None).sum()
     assert float(got) == pytest.approx(choix.log_likelihood_rankings(rankings, scores), rel=1e-12)
+
+
+@pytest.mark.parametrize("width", [1e-13, 1e-9, 1e-7, 9e-7, 1.1e-6, 1e-5, 1e-3, 1.0])
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 0.8, 1.0])
+def test_intervals_over_the_kink_of_a_laplace_density(width, share):
+    """From −share·width to (1 − share)·width of the kink, against expm1 on either side."""
+    loc, scale = torch.tensor([0.0], dtype=torch.float64), torch.tensor([1.3], dtype=torch.float64)
+    low, high = -share * width, (1 - share) * width
+    loc.requires_grad_()
+    d = torch.distributions.Laplace(loc, scale)
+    found = sw.log_likelihood(sw.Interval(), d, [[0]], [(low, high)])
+    left, right = -math.expm1(low / 1.3) / 2, -math.expm1(-high / 1.3) / 2
+    assert float(found.detach()) == pytest.approx(math.log(left + right), abs=1e-8)
+    (slope,) = torch.autograd.grad(found.sum(), loc)
+    ends = math.expm1(low / 1.3), math.expm1(-high / 1.3)
+    assert float(slope) == pytest.approx((ends[0] - ends[1]) / 2.6 / (left + right), abs=2e-6)

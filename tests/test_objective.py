@@ -225,7 +225,7 @@ def test_an_impossible_observation_of_classes_has_no_slope():
 
 @pytest.mark.parametrize("aggregate", CLASS_AGGREGATES, ids=repr)
 def test_a_part_of_many_sets_stands_for_all(monkeypatch, aggregate):
-    monkeypatch.setattr(classes, "PART", 10_000)
+    monkeypatch.setattr(classes, "PART", (10_000, 10_000))
     o, raw = classes_seen(aggregate, 20_000)
     none = raw.new_zeros(0)
     point = Objective(sw.Categorical(4), [o], len(raw)).at(raw)

@@ -467,7 +467,7 @@ def test_errors_name_the_set():
 
 def test_simulation():
     z = np.array([1, 2, 4])
-    assert Sum().observe(z, [[0, 1], [2, 2]]).y.tolist() == [3.0, 8.0]
+    assert Sum().observe(z, [[0, 1], [2, 1]]).y.tolist() == [3.0, 6.0]
     weighted = Sets([[0, 1, 2]], weights=[1.0, 2.0, 1.0])
     assert Mean().observe(z, weighted).y.tolist() == [2.25]
     assert list(Sum().outcome(Targets(3, True), 2).values) == [0, 1, 2, 3, 4]

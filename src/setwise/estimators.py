@@ -36,7 +36,7 @@ from setwise.learners.inputs import (
 )
 from setwise.learners.progress import Progress
 from setwise.likelihood import Aggregate
-from setwise.objective import Intercept, Objective, judge, objective_of
+from setwise.objective import Intercept, Objective, judge, objective_of, respread
 from setwise.observations import Observations
 from setwise.sets import Sets
 from setwise.summary import PredictsClasses, PredictsNumbers
@@ -145,11 +145,13 @@ class _AggregateEstimator(Saveable, Described):
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             progress=Progress(self.verbose),
         )
-        self.validation_ = "given" if splits else None
+        apart = "given" if splits else None
         with at_most(learner.threads(task)):
             if validation and not splits:
-                splits, self.validation_ = hold_out(X, objective, task.seed)
-            fitted, learner, shared, spread, choice = fit_best(learner, task, splits)
+                splits, apart = hold_out(X, objective, task.seed)
+            fitted, learner, shared, spread, choice, self.validation_ = fit_best(
+                learner, task, splits, apart
+            )
         if not fitted.converged:
             warnings.warn(
                 f"{learner!r} stopped before it converged: the model may not be the best one; give "
@@ -191,8 +193,11 @@ class _AggregateEstimator(Saveable, Described):
         self._check_fitted()
         X = as_table(X)
         check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
-        raw, _ = self.family_.respread(self._raw(X), self.shared_, self.spread_)
-        return raw, self.shared_
+        return self._respread(self._raw(X)), self.shared_
+
+    def _respread(self, raw: Tensor) -> Tensor:
+        """Raw parameters of a model with the spread that held-out sets have found."""
+        return respread(self.family_, raw, self.shared_, self.spread_, self.constant_)[0]
 
     def _raw(self, X: Any) -> Tensor:
         """Raw parameters as the model was trained to give them."""

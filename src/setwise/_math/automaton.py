@@ -2,7 +2,7 @@
 
 Words of any lengths are read together: all first letters, then all second letters of the words that
 have one. Probabilities are not taken as logarithms: all terms are positive and add up to one, so
-what underflows is below 1e-300 of it, and a result above 1e-200 has all its digits. The few words
+what underflows is below 1e-300 of it, and a result above 1e-100 has all its digits. The few words
 below that are read again in logs. The derivative with respect to a letter is its posterior, from a
 second pass from the end.
 """
@@ -24,7 +24,7 @@ from setwise.numerics import gather, logsumexp, recomputed, segment_logsumexp
 from setwise.sets import Sets
 
 _AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements
-_SURE = math.log(1e-200)  # a probability that large has lost nothing to underflow
+_SURE = math.log(1e-100)  # a probability that large has lost nothing, and its cube is a number
 
 Ints = NDArray[np.int64]
 
@@ -169,6 +169,11 @@ class _Words:
             state = new if now is state else torch.cat([new, state[:, n:]], 1)
         return torch.cat(parts[::-1], 1)
 
+    def shares(self, wanted: Tensor) -> Tensor:
+        """exp(wanted), or 1 where a mask holds: (states, words) in packed order."""
+        ends = wanted.index_select(0, self.packed.order).T
+        return (ends.double() if ends.dtype == torch.bool else ends.exp()).contiguous()
+
     def probability(self, p: Tensor, share: Tensor) -> tuple[Tensor, Tensor, list[Tensor]]:
         """Σ P(end) · share in packed order, from letters (C, packed) and shares (states, packed).
 
@@ -186,28 +191,30 @@ class _Words:
         groups, into = logsumexp(torch.where(on, logs, -math.inf), 1), self.graph.into
         begin = torch.where(self.begin(), 0.0, -math.inf).to(logs.dtype)
         end, _ = self.read(begin, into.weights(groups), into.log_step)
-        out = logsumexp(end + wanted.index_select(0, self.packed.order).T, 0)
+        wanted = wanted.index_select(0, self.packed.order).T
+        if wanted.dtype == torch.bool:
+            wanted = torch.where(wanted, 0.0, -math.inf)
+        out = logsumexp(end + wanted, 0)
         return out.index_select(0, self.packed.rank)
 
     def plain(self, letters: Tensor, wanted: Tensor) -> Tensor:
         """The same by probabilities, differentiable to any order where it is above zero."""
         p = letters.exp().index_select(0, self.packed.member).T
-        share = wanted.exp().index_select(0, self.packed.order).T
-        found = self.probability(p, share)[0]
+        found = self.probability(p, self.shares(wanted))[0]
         return torch.where(found > 0, found, 1.0).log().index_select(0, self.packed.rank)
 
-    def posterior(self, p: Tensor, share: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """log Σ P(end) · share by word, P(letter | seen) as (letters, C), P(end | seen)."""
+    def posterior(self, p: Tensor, share: Tensor, ends: bool) -> tuple[Tensor, ...]:
+        """log Σ P(end) · share by word, P(letter | seen) as (letters, C), and P(end | seen)."""
         found, end, before = self.probability(p, share)
         each = self.read_back(share, p, before)
         some = torch.where(found > 0, found, 1.0)
         total = torch.cat([some[: end - begin] for begin, end in self.packed.runs])
         letters = each * p / total
-        return (
-            found.log().index_select(0, self.packed.rank),
-            letters.T.index_select(0, self.packed.packed),
-            (end * share / some).T.index_select(0, self.packed.rank),
-        )
+        out = found.log().index_select(0, self.packed.rank)
+        of_letters = letters.T.index_select(0, self.packed.packed)
+        if not ends:
+            return out, of_letters
+        return out, of_letters, (end * share / some).T.index_select(0, self.packed.rank)
 
 
 class _Reach(torch.autograd.Function):
@@ -217,22 +224,23 @@ class _Reach(torch.autograd.Function):
     def forward(ctx: Any, letters: Tensor, wanted: Tensor, words: _Words) -> Tensor:
         packed = words.packed
         p = letters.exp().index_select(0, packed.member).T.contiguous()
-        share = wanted.exp().index_select(0, packed.order).T.contiguous()
+        share = words.shares(wanted)
         ctx.words = words
         if not any(ctx.needs_input_grad[:2]):
             return words.probability(p, share)[0].log().index_select(0, packed.rank)
-        out, *posteriors = words.posterior(p, share)
+        out, *posteriors = words.posterior(p, share, ctx.needs_input_grad[1])
         ctx.save_for_backward(letters, wanted, *posteriors)
         return out
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        letters, wanted, of_letters, of_ends = ctx.saved_tensors
+        letters, wanted, of_letters, *of_ends = ctx.saved_tensors
         if not torch.is_grad_enabled():
             packed = ctx.words.packed
             each = torch.cat([grad[packed.order][: e - b] for b, e in packed.runs])
             each = each.index_select(0, packed.packed).unsqueeze(1)
-            return of_letters * each, of_ends * grad.unsqueeze(1), None
+            ends = of_ends[0] * grad.unsqueeze(1) if of_ends else None
+            return of_letters * each, ends, None
         inputs = [
             t for t, need in zip((letters, wanted), ctx.needs_input_grad, strict=False) if need
         ]
@@ -241,13 +249,21 @@ class _Reach(torch.autograd.Function):
         return (*(next(found) if need else None for need in ctx.needs_input_grad[:2]), None)
 
 
-def log_reach(logp: Tensor, sets: Sets, step: Ints, start: Tensor | int, wanted: Tensor) -> Tensor:
+def log_reach(
+    logp: Tensor,
+    sets: Sets,
+    step: Ints,
+    start: Tensor | int,
+    wanted: Tensor,
+    normalised: bool = False,
+) -> Tensor:
     """log Σ_s P(state s after the last letter) · exp(wanted_s), for words of any lengths; float64.
 
     The words are the flat `sets`, `logp` (letters, C) holds the log-probabilities of their letters,
     which need not be normalised. The automaton goes from state s to `step[s, c]` on letter c, and
     nowhere if that is −1. `start` is one state or one per word. `wanted` (words, states) holds
-    logarithms of at most about 1, or is a mask of states. O(letters · states · C).
+    logarithms of at most about 1, or is a mask of states. `normalised` says that no letter makes
+    all paths together more likely by much. O(letters · states · C).
 
     >>> parity = np.array([[0, 1], [1, 0]])
     >>> logp = torch.tensor([[0.5, 0.5], [0.9, 0.1]]).log()
@@ -258,12 +274,12 @@ def log_reach(logp: Tensor, sets: Sets, step: Ints, start: Tensor | int, wanted:
     graph = _graph(step.tobytes(), len(step), logp.device)
     if isinstance(start, int):
         start = torch.full((len(sets),), start, device=logp.device)
-    if wanted.dtype == torch.bool:
-        wanted = torch.where(wanted, 0.0, -math.inf)
-    logp, wanted = logp.double(), wanted.double()
-    total = logsumexp(logp, 1, keepdim=True)
-    total = torch.where(total == -math.inf, 0.0, total)
-    letters = logp - total
+    logp, wanted = logp.double(), wanted if wanted.dtype == torch.bool else wanted.double()
+    letters, scale = logp, torch.zeros(())
+    if not normalised:
+        scale = logsumexp(logp, 1, keepdim=True)
+        scale = torch.where(scale == -math.inf, 0.0, scale)
+        letters = logp - scale
     out = []
     for begin, end, part in pieces(sets, _AT_ONCE.get(logp.device.type, 1 << 20) // graph.cost):
         some = letters[sets.offsets[begin] : sets.offsets[end]]
@@ -279,4 +295,4 @@ def log_reach(logp: Tensor, sets: Sets, step: Ints, start: Tensor | int, wanted:
             logs = recomputed(again.log_probability, *given)
             value = torch.where(lost, 0.0, value).index_copy(0, which, logs)
         out.append(value)
-    return torch.cat(out) + sets.sum(total[:, 0])
+    return torch.cat(out) if normalised else torch.cat(out) + sets.sum(scale[:, 0])

@@ -32,6 +32,7 @@ from torch.nn.functional import softplus
 
 from setwise._math.contour_integrals import ANGLES, Path, Plan, Sums, cot, trapezoid_sums
 from setwise._math.groups import piecewise
+from setwise._math.padding import Padded
 from setwise._math.quadrature import rebuild
 from setwise.distributions import Count, family_of, parameters
 from setwise.numerics import gather
@@ -43,7 +44,7 @@ Cgf = Callable[[Tensor], Tensor]  # s of shape (n_sets, nodes), real or complex,
 
 @dataclass(frozen=True)
 class Members:
-    """The members of sets of one size, as tensors with one entry per set.
+    """The members of sets, as tensors with one entry per set.
 
     `tensors` are the weights and then the parameters as (n_sets, K), or (n_sets, 1) with `copies` =
     K where one number serves all members. A location is taken off beforehand, which keeps its
@@ -59,8 +60,14 @@ class Members:
 
     @classmethod
     def of(cls, d: Distribution, weights: Tensor | None, sets: Sets) -> Members:
-        """The members of `sets`; `weights` is (n_sets, K), or None where all are 1."""
-        named = {name: sets.dense(value) for name, value in parameters(d).items()}
+        """The members of `sets`; `weights` is (n_sets, K), or None where all are 1.
+
+        In sets of fewer members than others the last one is repeated, with a weight of 0.
+        """
+        one = Padded.of(sets)
+        if sets.size is None and weights is None:
+            weights = one.inside(next(iter(parameters(d).values()))).double()
+        named = {name: one.repeat_last(value) for name, value in parameters(d).items()}
         shift: Tensor | float = 0.0
         origin: tuple[Tensor, ...] = ()
         if "loc" in named:
@@ -85,7 +92,7 @@ class Members:
         if isinstance(d, Gamma):
             slope = d.concentration * w / (d.rate - w * s)
         else:
-            slope = d.total_count / torch.expm1(softplus(-d.logits) - s)
+            slope = d.total_count * w / torch.expm1(softplus(-d.logits) - w * s)
         return out + (slope.sum(1) * self.copies).log()
 
     def domain(self) -> tuple[Tensor, Tensor]:
@@ -119,10 +126,11 @@ def log_density_of_sum(
 ) -> Tensor:
     """log density (for counts: log probability) of Σ wₖZₖ, plus noise where given, at y.
 
-    `sets` have one size and `d`, batched over the flat members, has a cumulant generating function;
-    it is continuous (with any weights) or NegativeBinomial (weights None; noise, if normal, of
-    scale 1.5 or more, through which whole numbers are not seen). `weights` is (n_sets, K) of any
-    sign, or None for ones. `noise` has location 0 and one scale, and is added to the weighted sum.
+    `d`, batched over the flat members of `sets`, has a cumulant generating function; it is
+    continuous (with any weights) or NegativeBinomial (weights None; noise, if normal, of scale 1.5
+    or more, through which whole numbers are not seen). `weights` is (n_sets, K) of any sign, 0
+    where a set has fewer members, or None for ones. `noise` has location 0 and one scale, and is
+    added to the weighted sum.
     y must lie inside the support. Result in float64; its relative error is about 1e-13, or the
     rounding of y·s₀ where y is far out in a tail.
     """
@@ -131,7 +139,7 @@ def log_density_of_sum(
     # y·f(y) = 1/2πi ∫ K'(s) exp(K(s) − s·y) ds has no cancellation for tiny shapes, where
     # the plain integrand is nearly constant; it needs K' > 0.
     biased = noise is None and isinstance(d, Gamma | NegativeBinomial)
-    biased = biased and (weights is None or bool((weights >= 0).all()))
+    biased = biased and (not members.weighted or bool((members.tensors[0] >= 0).all()))
 
     def cgf(s: Tensor, offset: Tensor, *tensors: Tensor) -> Tensor:
         out = members.cgf(s, *tensors, biased=biased)

@@ -25,15 +25,15 @@ from torch.distributions import Categorical, Distribution, Laplace, NegativeBino
 from setwise._math.cumulant_inversion import Cgf, Members, Noise, log_density_of_sum, saddle_point
 from setwise._math.graded import graded
 from setwise._math.groups import by_number, piecewise
-from setwise._math.polynomials import coefficient_of_product
+from setwise._math.polynomials import coefficient_of_product, mixture_of_product
 from setwise.distributions import double, family_of, log_density, map_parameters
 from setwise.numerics import chunked, gather, logaddexp, logsumexp, tree_product
 from setwise.sets import Sets
 
 _NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out
-_SURE = 1e-200  # a probability that large has lost nothing to underflow
+_SURE = 1e-100  # a probability that large has lost nothing, and its cube is a number
 _DIRECT = 4096  # members times classes up to which polynomials are multiplied
-_AT_ONCE = 1 << 18  # coefficients
+_AT_ONCE = 1 << 19  # coefficients
 _LONG = 8192  # terms that a Fourier sum over counts may have
 _SAFE = 1e-3  # least fraction of the Gaussian height that a Fourier sum is trusted with
 
@@ -45,7 +45,7 @@ def log_probability_of_class_sum(logits: Tensor, y: Tensor, sizes: Tensor | None
     are given, later members are (0, −∞, …, −∞): they are always of class 0.
     """
     size, n_classes = logits.shape[1:]
-    if size * n_classes > _DIRECT:
+    if not few_products(size, n_classes):
         return _log_unlikely(logits, y, sizes)
     found = graded(_log_direct, logits, y, cost=_cost(size, n_classes), budget=_AT_ONCE)
     return _replaced(found, lambda at: _log_unlikely(*_taken(at, logits, y, sizes)))
@@ -64,6 +64,33 @@ def _log_direct(logits: Tensor, y: Tensor) -> Tensor:
     """By products of polynomials; +∞ where the probability may have lost digits."""
     found = coefficient_of_product(logits.exp().permute(2, 1, 0).contiguous(), y.long())
     return _log_or_lost(found)
+
+
+def log_noisy_class_sum(logits: Tensor, log_weight: Tensor) -> Tensor:
+    """log Σ_v P(Σ Zₖ = v) exp(log_weight_v), v from 0 to K(C − 1), by products of polynomials.
+
+    `logits` as in `log_probability_of_class_sum`; +∞ where the sum may have lost digits.
+    """
+    size, n_classes = logits.shape[1:]
+    top = log_weight.detach().amax(1)
+
+    def direct(logits: Tensor, log_weight: Tensor) -> Tensor:
+        p = logits.exp().permute(2, 1, 0).contiguous()
+        return _log_or_lost(mixture_of_product(p, log_weight.exp().T))
+
+    given = logits, log_weight - top.unsqueeze(1)
+    return graded(direct, *given, cost=_cost(size, n_classes), budget=_AT_ONCE) + top
+
+
+def certain(logits: Tensor) -> Tensor:
+    """The logits of a member that is of class 0, of as many classes as those given: (C,)."""
+    impossible = torch.full_like(logits[0].detach(), -math.inf)
+    return torch.where(torch.arange(len(impossible), device=logits.device) > 0, impossible, 0.0)
+
+
+def few_products(size: int, n_classes: int) -> bool:
+    """Whether polynomials are multiplied rather than transformed."""
+    return size * n_classes <= _DIRECT
 
 
 def _log_or_lost(found: Tensor) -> Tensor:

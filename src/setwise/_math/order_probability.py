@@ -25,6 +25,7 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._math.graded import graded
 from setwise._math.integration_axis import Line
 from setwise._math.quadrature import (
     Cells,
@@ -35,7 +36,7 @@ from setwise._math.quadrature import (
     rebuild,
 )
 from setwise.distributions import parameters
-from setwise.numerics import logcumsumexp, logsumexp, planned, recomputed
+from setwise.numerics import logcumsumexp, logsumexp, recomputed
 
 _N = 8  # intervals between the nodes of a cell
 _POINTS, _WEIGHTS = clenshaw_curtis(_N)
@@ -82,7 +83,10 @@ def log_ordered(d: Distribution) -> Tensor:
 
         return total
 
-    return planned(plan, *parameters(d).values(), cost=400 * size, budget=_AT_ONCE)
+    def value(*part: Tensor) -> Tensor:
+        return torch.no_grad()(plan)(*part)(*part)
+
+    return graded(value, *parameters(d).values(), cost=400 * size, budget=_AT_ONCE)
 
 
 def _kink(member: Any, grid: _Grid, below: Tensor, out: Tensor) -> Tensor:
@@ -179,9 +183,30 @@ def _running(h: Tensor, inside: Tensor, *, rough: bool = False) -> Tensor:
     # left of all cells: an exponential with the slope of the first interval
     slope = ((h[:, 0, 1] - h[:, 0, 0]) / float(_POINTS[1] - _POINTS[0])).detach().clamp_min(1e-3)
     start = (h[:, 0, 0] - slope.log()).unsqueeze(1)
-    between = torch.where(inside.unsqueeze(-1), between, -math.inf).flatten(1)
-    cumulated = (torch.logcumsumexp if rough else logcumsumexp)(torch.cat([start, between], 1), 1)
-    return cumulated.unfold(1, _N + 1, _N)
+    between = torch.where(inside.unsqueeze(-1), between, -math.inf)
+    return _cumulated(start, between, rough)
+
+
+def _cumulated(start: Tensor, between: Tensor, rough: bool) -> Tensor:
+    """Running sums of exp(between) at the nodes of each cell, on top of exp(start).
+
+    In logs only from cell to cell, and in cells where h is so steep that a sum would underflow.
+    """
+    cumulate = torch.logcumsumexp if rough else logcumsumexp
+    top = between.detach().amax(-1)
+    some = torch.where(top == -math.inf, 0.0, top)
+    sums = (between - some.unsqueeze(-1)).exp().cumsum(-1)
+    last = sums[..., -1]
+    whole = torch.where(last > 0, torch.where(last > 0, last, 1.0).log() + some, -math.inf)
+    before = cumulate(torch.cat([start, whole], 1), 1)[:, :-1]
+    high = torch.maximum(top, before.detach())
+    total = (before - high).exp().unsqueeze(-1) + sums * (top - high).exp().unsqueeze(-1)
+    lost = total.detach() < 1e-100  # whose cube is no number, and third derivatives need it
+    steep = lost.any(-1).nonzero(as_tuple=True)
+    out = torch.where(lost, 1.0, total).log() + high.unsqueeze(-1)
+    own = torch.cat([before[steep].unsqueeze(-1), between[steep]], -1)
+    out = out.index_put(steep, cumulate(own, 1)[:, 1:])
+    return torch.cat([before.unsqueeze(-1), out], -1)
 
 
 # ---- the mesh

@@ -143,8 +143,8 @@ def log_one_mark_of_few(at: Tensor, first: Sides, then: Sides, sets: Sets, rank:
     start = torch.from_numpy(most - fewer).to(at.device)
     wanted = torch.arange(2 * most + 2, device=at.device) == 2 * most + 1
     step = _count_and_mark(most, then is not first)
-    counted = log_reach(torch.stack(letters, 1), sets, step, start, wanted.expand(len(sets), -1))
-    return counted + top
+    wanted = wanted.expand(len(sets), -1)
+    return log_reach(torch.stack(letters, 1), sets, step, start, wanted, normalised=True) + top
 
 
 def _heaviest(sets: Sets, at: Tensor) -> Tensor:

@@ -23,6 +23,7 @@ from setwise.sets import Sets
 Ints = NDArray[np.int64]
 
 OVERHEAD = 2e5  # numbers that a batch could have worked through while it was set up, about
+INVERSION = 300.0  # a member's cost for `batches` along a contour, whose overhead is large
 _MANY = 48  # distinct sizes that are told apart
 
 _known: WeakKeyDictionary[Sets, dict[Any, Any]] = WeakKeyDictionary()
@@ -180,7 +181,7 @@ class Packed:
         packed = begin[position] + rank[sets.set_ids]
         member = np.empty_like(packed)
         member[packed] = np.arange(len(packed))
-        self.runs: list[tuple[int, int]] = np.stack([begin, begin + active], 1).tolist()
+        self.runs: list[list[int]] = np.stack([begin, begin + active], 1).tolist()
         self.order, self.rank = torch.from_numpy(order), torch.from_numpy(rank)
         self.member, self.packed = torch.from_numpy(member), torch.from_numpy(packed)
 

@@ -69,14 +69,19 @@ def equal_within(parameter: Tensor, sets: Sets) -> bool:
 
 def difference_of(distribution: Distribution, sets: Sets) -> Distribution | None:
     """The distribution of Z₁ − Z₂, where it is of a known family."""
-    a, b = pair(distribution, sets)
+    if not isinstance(distribution, Normal | Cauchy | Gumbel):
+        return None
+    if isinstance(distribution, Gumbel) and not equal_within(distribution.scale, sets):
+        return None
+    # the two members' own distributions are not built: to build a Gumbel takes long
+    first, second = sets.dense(distribution.loc).double().unbind(1)
+    scale, other = sets.dense(distribution.scale).double().unbind(1)
+    gap = first - second
     if isinstance(distribution, Normal):
-        return Normal(a.loc - b.loc, torch.hypot(a.scale, b.scale), validate_args=False)
+        return Normal(gap, torch.hypot(scale, other), validate_args=False)
     if isinstance(distribution, Cauchy):
-        return Cauchy(a.loc - b.loc, a.scale + b.scale, validate_args=False)
-    if isinstance(distribution, Gumbel) and equal_within(distribution.scale, sets):
-        return LogisticDistribution(a.loc - b.loc, a.scale, validate_args=False)
-    return None
+        return Cauchy(gap, scale + other, validate_args=False)
+    return LogisticDistribution(gap, scale, validate_args=False)
 
 
 # ---- Laplace: three pieces, each an exponential

@@ -46,8 +46,8 @@ class Counts(Aggregate):
     error is a few per cent at K = 100 and falls with 1/√K; far out only the trend is right.
     `method="auto"` is exact wherever that is possible. `n_classes` is needed only to simulate.
 
-    >>> Counts().observe([0, 2, 2, 1], [[0, 1, 2], [0, 3, 3]]).y.tolist()
-    [[1.0, 0.0, 2.0], [1.0, 2.0, 0.0]]
+    >>> Counts().observe([0, 2, 2, 1], [[0, 1, 2], [0, 3]]).y.tolist()
+    [[1.0, 0.0, 2.0], [1.0, 1.0, 0.0]]
 
     Kück & de Freitas, "Learning about individuals from group statistics", 2005.
     """

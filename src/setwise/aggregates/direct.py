@@ -18,6 +18,7 @@ from setwise.distributions import (
     Continuous,
     Discrete,
     double,
+    family_of,
     has_mean,
     log_cdf,
     log_density,
@@ -150,11 +151,25 @@ def _interval(aggregate: Interval, distribution: Distribution, sets: Sets, y: Te
     # A very narrow interval is a difference of nearly equal numbers: density × width instead.
     finite = low.isfinite() & high.isfinite() & (high > low)
     safe_low, safe_high = torch.where(finite, low, 0.0), torch.where(finite, high, 1.0)
-    density = log_density(d, 0.5 * (safe_low + safe_high)) + (safe_high - safe_low).log()
+    density = log_density(d, _middle(d, safe_low, safe_high)) + (safe_high - safe_low).log()
     tails = torch.minimum(log_cdf(d, safe_high), log_survival(d, safe_low))
     narrow = finite & (density - tails < math.log(1e-6)).detach() & density.isfinite()
     inner = log_between(d, low, high)
     return torch.where(narrow, torch.where(narrow, density, 0.0), inner).to(y.dtype)
+
+
+def _middle(d: Any, low: Tensor, high: Tensor) -> Tensor:
+    """Where a density is about its mean over a narrow interval.
+
+    Around a kink that is not the middle, but as far from it as points are on average.
+    """
+    middle = 0.5 * (low + high)
+    if not family_of(d).kinked:
+        return middle
+    left, right = d.loc - low, high - d.loc
+    around = (left > 0) & (right > 0)
+    left, right = torch.where(around, left, 1.0), torch.where(around, right, 1.0)
+    return torch.where(around, d.loc + (left**2 + right**2) / (2 * (left + right)), middle)
 
 
 @likelihood(Interval, Discrete)

@@ -11,14 +11,20 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Cauchy, Distribution, Laplace, Normal, StudentT
+from torch.distributions import Categorical, Cauchy, Distribution, Laplace, Normal, StudentT
 
 from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
-from setwise._math.integer_sums import log_noisy_lattice
+from setwise._math.integer_sums import (
+    certain,
+    few_products,
+    log_noisy_class_sum,
+    log_noisy_lattice,
+)
 from setwise._math.normal_laplace import log_normal_laplace
+from setwise._math.padding import INVERSION, Padded, batches
 from setwise.aggregates.counts import Counts, noisy_counts
-from setwise.distributions import Discrete, double, log_density
+from setwise.distributions import Discrete, double, log_density, map_parameters
 from setwise.errors import SetError
 from setwise.likelihood import (
     Aggregate,
@@ -32,9 +38,12 @@ from setwise.likelihood import (
     likelihood,
 )
 from setwise.likelihood.aggregate import Pairs
+from setwise.likelihood.registry import in_parts
 from setwise.sets import Sets
 
 __all__ = ["Noisy"]
+
+Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -177,7 +186,6 @@ def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) 
     return torch.where(pure, clean + keep.log(), torch.where(pure, 1.0, mixed).log())
 
 
-@by_size
 def noisy_total(
     aggregate: Aggregate, distribution: Distribution, sets: Sets, y: Tensor, noise: Normal | Laplace
 ) -> Tensor:
@@ -187,6 +195,70 @@ def noisy_total(
     y is a real number per set, and `noise` has location 0 and one positive scale.
     """
     d: Any = double(distribution)
+    linear = aggregate.linear(sets)
+    assert linear is not None
+    factors, seen = torch.from_numpy(linear[0]).to(y.device), y.double()
+    law = type(noise)(noise.loc.to(seen), noise.scale.to(seen))
+
+    def padded(which: Ints, part: Sets) -> Tensor:
+        members, at = map_parameters(d, part.members), torch.from_numpy(which).to(y.device)
+        weights = Padded.of(part.flat).fill(part.members(factors), 0.0)
+        return log_density_of_sum(members, weights, part.flat, seen[at], law)
+
+    if isinstance(d, Normal):
+        out = _noisy_normal(d, factors, sets, seen, law)
+    elif isinstance(d, Categorical) and _alike_within(linear[0], sets):
+        out = _noisy_classes(aggregate, d, factors, sets, seen, law)
+    elif sets.size is None and not isinstance(d, Discrete | StudentT | Cauchy):
+        out = in_parts(batches(sets, unit=INVERSION), padded)
+    else:
+        out = _of_one_size(aggregate, d, sets, seen, law)
+    return out.to(y.dtype)
+
+
+def _alike_within(factors: NDArray[np.float64], sets: Sets) -> bool:
+    """Whether all members of a set have one positive weight."""
+    first = np.repeat(factors[sets.offsets[:-1]], sets.sizes)
+    return bool((np.abs(factors - first) < 1e-12 * first).all())
+
+
+def _noisy_normal(d: Normal, factors: Tensor, sets: Sets, y: Tensor, law: Any) -> Tensor:
+    loc, variance = sets.sum(d.loc * factors), sets.sum((d.scale * factors).square())
+    if isinstance(law, Laplace):
+        return log_normal_laplace(y - loc, variance.sqrt(), law.scale)
+    deviation = (variance + law.scale.square()).sqrt()
+    return log_density(Normal(loc, deviation, validate_args=False), y)
+
+
+def _noisy_classes(
+    aggregate: Aggregate, d: Categorical, factors: Tensor, sets: Sets, y: Tensor, law: Any
+) -> Tensor:
+    """Products of the members' polynomials; a transform where these are long or lose digits."""
+    n_classes = d.logits.shape[1]
+    unit = factors[sets.tensor("offsets", factors)[:-1]]
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        at, one = torch.from_numpy(which).to(y.device), Padded.of(part.flat)
+        if not few_products(one.size, n_classes):
+            return y.new_full((len(part),), math.inf)
+        v = torch.arange(one.size * (n_classes - 1) + 1, device=y.device)
+        log_weight = log_density(law, y[at].unsqueeze(1) - unit[at].unsqueeze(1) * v)
+        dense = one.fill(part.members(d.logits), certain(d.logits))
+        return log_noisy_class_sum(dense, log_weight)
+
+    out = in_parts(batches(sets, unit=0.03 * n_classes**2, power=2), rule)
+    lost = out.detach() == math.inf
+    if not lost.any():
+        return out
+    which = lost.nonzero()[:, 0]
+    some = sets.take(which.cpu().numpy())
+    again = _of_one_size(aggregate, map_parameters(d, some.members), some.flat, y[which], law)
+    return torch.where(lost, 0.0, out).index_copy(0, which, again)
+
+
+@by_size
+def _of_one_size(aggregate: Aggregate, d: Any, sets: Sets, y: Tensor, noise: Any) -> Tensor:
+    """By inversion."""
     linear = aggregate.linear(sets)
     assert linear is not None
     factors = sets.dense(torch.from_numpy(linear[0]).to(y.device))
@@ -203,7 +275,7 @@ def noisy_total(
             )
         unit, weights = torch.ones_like(unit), factors
     law = type(noise)(noise.loc.to(unit) / unit, noise.scale.to(unit) / unit)
-    return (_noisy_sum(d, weights, sets, y.double() / unit, law) - unit.log()).to(y.dtype)
+    return _noisy_sum(d, weights, sets, y.double() / unit, law) - unit.log()
 
 
 def _noisy_sum(
@@ -212,13 +284,6 @@ def _noisy_sum(
     if isinstance(d, Discrete):
         lattice: Any = d
         return log_noisy_lattice(lattice, sets, y, noise)
-    if isinstance(d, Normal):
-        w = 1.0 if weights is None else weights
-        loc, variance = (sets.dense(d.loc) * w).sum(1), (sets.dense(d.scale) * w).square().sum(1)
-        if isinstance(noise, Laplace):
-            return log_normal_laplace(y - loc, variance.sqrt(), noise.scale)
-        deviation = (variance + noise.scale.square()).sqrt()
-        return log_density(Normal(loc, deviation, validate_args=False), y)
     heavy = isinstance(d, StudentT | Cauchy)
     engine = log_density_of_heavy_sum if heavy else log_density_of_sum
     return engine(d, weights, sets, y, noise)

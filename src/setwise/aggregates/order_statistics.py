@@ -171,8 +171,9 @@ def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Ten
             f"tie); use OrderStatistic({rank[at]}) or sets of odd size"
         )
     members, x, rank = double(distribution), y.double(), rank[which.reshape(-1)]
-    if (rank == 0).all() or (rank == sets.sizes - 1).all():  # all others are on one side
-        return _extreme(bool(rank[0]), members, sets, x).to(y.dtype)
+    largest = bool((rank == sets.sizes - 1).all())
+    if largest or (rank == 0).all():  # all others are on one side
+        return _extreme(largest, members, sets, x).to(y.dtype)
     few = np.minimum(rank, sets.sizes - 1 - rank) <= _FEW
 
     def rule(which: Ints, part: Sets) -> Tensor:

@@ -40,7 +40,7 @@ class Choice(Aggregate):
     p(j) = ∫ p(x | θ_j) ∏_{k≠j} P(Z_k < x) dx. For Gumbel targets with one scale this is the softmax
     (multinomial logit), for Normal targets multinomial probit.
 
-    >>> Choice().observe([3.0, 5.0, 4.0], [[0, 1, 2], [2, 0, 2]]).y.tolist()
+    >>> Choice().observe([3.0, 5.0, 4.0], [[0, 1, 2], [2, 0]]).y.tolist()
     [1, 0]
 
     McFadden, "Conditional logit analysis of qualitative choice behavior", 1974.

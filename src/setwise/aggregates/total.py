@@ -25,11 +25,11 @@ from torch.distributions import (
 
 from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
-from setwise._math.integer_sums import log_probability_of_class_sum
-from setwise._math.padding import Padded, batches
-from setwise.distributions import Continuous, double, family_of, log_density
+from setwise._math.integer_sums import certain, log_probability_of_class_sum
+from setwise._math.padding import INVERSION, Padded, batches
+from setwise.distributions import Continuous, double, family_of, log_density, map_parameters
 from setwise.errors import check_each
-from setwise.likelihood import Aggregate, Number, Targets, by_size, likelihood
+from setwise.likelihood import Aggregate, Number, Targets, likelihood
 from setwise.likelihood.registry import in_parts
 from setwise.sets import Sets
 
@@ -229,11 +229,17 @@ def _gamma(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
 
 
 @likelihood(Sum, Continuous)
-@by_size
 def _continuous(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     """Inversion of the characteristic function along a saddle-point contour."""
     total, scale = _as_sum(aggregate, sets, y)
-    return _inverted(distribution, sets, total).to(y.dtype) + scale
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        members = map_parameters(distribution, part.members)
+        return _inverted(members, part.flat, total[torch.from_numpy(which).to(y.device)])
+
+    heavy = isinstance(distribution, StudentT)
+    parts = sets.by_size() if heavy else batches(sets, unit=INVERSION, apart=1)
+    return in_parts(parts, rule).to(y.dtype) + scale
 
 
 @likelihood(Sum, StudentT, exact=False)
@@ -243,7 +249,7 @@ def _student(aggregate: Sum, distribution: StudentT, sets: Sets, y: Tensor) -> T
 
 
 def _inverted(d: Distribution, sets: Sets, total: Tensor) -> Tensor:
-    """log density of Σ wₖZₖ at `total`, for sets of one size."""
+    """log density of Σ wₖZₖ at `total`."""
     weights = _member_weights(sets, total)
     if sets.size == 1:
         if weights is None:
@@ -251,7 +257,7 @@ def _inverted(d: Distribution, sets: Sets, total: Tensor) -> Tensor:
         return (log_density(d, total / weights) - weights.abs().log()).double()
     total = total.double()
     if weights is not None:
-        weights = sets.dense(sets.tensor("weights", total))
+        weights = Padded.of(sets).fill(sets.tensor("weights", total), 0.0)
     if isinstance(d, StudentT):
         return log_density_of_heavy_sum(d, weights, sets, total)
     if not family_of(d).positive:
@@ -277,18 +283,22 @@ def _negative_binomial(
         d = NegativeBinomial(sets.sum(distribution.total_count), logits=logits, validate_args=False)
         out = log_density(d, count.to(y.dtype))
     else:
-        out = _counted(aggregate, distribution, sets, count).to(y.dtype)
+        out = _counted(distribution, sets, count).to(y.dtype)
     return torch.where(possible, out, -math.inf)
 
 
-@by_size
-def _counted(aggregate: Sum, d: NegativeBinomial, sets: Sets, count: Tensor) -> Tensor:
-    if sets.size == 1:
-        return log_density(double(d), count)
-    none = sets.sum(log_density(double(d), torch.zeros_like(d.logits)))
-    positive = count > 0
-    some = log_density_of_sum(d, None, sets, torch.where(positive, count, 1.0))
-    return torch.where(positive, some, none)
+def _counted(distribution: NegativeBinomial, sets: Sets, count: Tensor) -> Tensor:
+    def rule(which: Ints, part: Sets) -> Tensor:
+        at = torch.from_numpy(which).to(count.device)
+        d: Any = double(map_parameters(distribution, part.members))
+        if part.size == 1:
+            return log_density(d, count[at])
+        none = part.flat.sum(log_density(d, torch.zeros_like(d.logits)))
+        positive = count[at] > 0
+        some = log_density_of_sum(d, None, part.flat, torch.where(positive, count[at], 1.0))
+        return torch.where(positive, some, none)
+
+    return in_parts(batches(sets, unit=INVERSION, apart=1), rule)
 
 
 @likelihood(Sum, Categorical)
@@ -302,16 +312,9 @@ def _categorical(aggregate: Sum, distribution: Categorical, sets: Sets, y: Tenso
 
     def rule(which: Ints, part: Sets) -> Tensor:
         at, one = torch.from_numpy(which).to(count.device), Padded.of(part.flat)
-        dense = one.fill(part.members(logits), _certain(logits))
+        dense = one.fill(part.members(logits), certain(logits))
         sizes = None if part.size is not None else part.tensor("sizes", count)
         return log_probability_of_class_sum(dense, count[at], sizes)
 
-    out = in_parts(batches(sets, unit=float(n_classes**2), power=2), rule)
+    out = in_parts(batches(sets, unit=0.03 * n_classes**2, power=2), rule)
     return torch.where(possible, out.to(y.dtype), -math.inf)
-
-
-def _certain(logits: Tensor) -> Tensor:
-    """The logits of a member that is of class 0."""
-    return torch.full_like(logits[0].detach(), -math.inf).index_fill_(
-        0, torch.zeros(1, dtype=torch.long, device=logits.device), 0.0
-    )

@@ -105,7 +105,9 @@ class _Problem(NamedTuple):
     seed: int
 
     def estimator(self, learner: Learner) -> Any:
-        settings: dict[str, Any] = {"random_state": self.seed, "verbose": 0}
+        settings: dict[str, Any] = {
+            "validation": None, "overlap": "independent", "random_state": self.seed, "verbose": 0,
+        }  # fmt: skip
         if isinstance(self.family, Categorical):
             n_classes = self.family.n_classes
             return AggregateClassifier(n_classes, clone(learner), n_restarts=1, **settings)

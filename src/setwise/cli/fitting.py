@@ -155,6 +155,7 @@ class Fitting:
             "steps": est.steps_ or len(est.history_),
             "identifiability": est.identifiability_.facts(),
             "open": est.diagnose(self.X, self.observations),
+            "checks": str(est.check(self.X, self.held_out)).split("\n") if self.held_out else [],
         }
 
 

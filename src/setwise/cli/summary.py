@@ -122,6 +122,7 @@ def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, st
         ("Fit", text, details),
         ("Identified", found["level"], found["words"]),
         *(("Left open", remark, "") for remark in result["open"]),
+        *(("Check", sentence, "") for sentence in result["checks"]),
         ("Saved", saved, f"next: setwise predict {result['model']} {new} --out predictions.csv"),
     ]
 

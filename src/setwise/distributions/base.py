@@ -52,6 +52,7 @@ class Family(ABC):
     kind: ClassVar[type]
     positive: ClassVar[bool] = False  # support is (0, ∞): integrals run over log z
     kinked: ClassVar[bool] = False  # the density has a kink at the location
+    spread_about_constant: ClassVar[bool] = False  # `respread` is of distances from a constant
     log_mean: ClassVar[bool] = False  # a lone raw output is log E[Z], up to a shared number
     located: ClassVar[bool] = False  # the family of Z contains Z + c, by another `loc`
     symmetric: ClassVar[bool] = False  # the family of Z contains −Z, by `loc` of opposite sign

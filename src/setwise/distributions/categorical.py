@@ -30,6 +30,7 @@ class Categorical(Family):
     n_classes: int
     distribution: ClassVar = torch.distributions.Categorical
     kind: ClassVar = Discrete
+    spread_about_constant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.n_classes, bool) or not isinstance(self.n_classes, int):

@@ -71,7 +71,8 @@ class _Single:
 
     def fixes(self) -> NDArray[np.float64]:
         """AᵀA of the equations A vec(D) = 0 of linear maps D that no label notices."""
-        return np.kron(self.matrix.T @ self.matrix, np.eye(self.matrix.shape[1]))
+        own = self.matrix.T @ self.matrix
+        return np.asarray(np.kron(own, np.eye(len(own))), np.float64)
 
 
 @dataclass

@@ -29,7 +29,10 @@ def left_open_by_y(objective: Objective, whole: Identifiability) -> list[str]:
     `whole` is what labels of their kind leave open whatever y is: that is not said again.
     """
     if isinstance(objective.family, Categorical):
-        return [*_rearranged(objective, whole), *_one_class(objective)]
+        return [
+            *_rearranged(objective, whole),
+            *(_one_class(objective) or _all_the_same(objective)),
+        ]
     return _turned(objective, whole)
 
 
@@ -91,6 +94,27 @@ def _one_class(objective: Objective) -> list[str]:
                 f"{c}: they cannot tell one row from another. Add sets with other y."
             ]
     return []
+
+
+def _all_the_same(objective: Objective) -> list[str]:
+    """Whether all sets have the same y, and a class is more common for no row than for others."""
+    seen = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
+    kinds = [np.unique(np.asarray(o.y), axis=0) for o in seen if len(o) and o.y is not None]
+    if len(kinds) < len(seen) or any(len(y) != 1 for y in kinds):
+        return []
+    if any(len(o) < 2 or o.sets.size in (None, 1) for o in seen):
+        return []
+    start, shared = objective.start()
+    slope = objective.gradient(start.expand(objective.n_rows, -1).contiguous(), shared).gradient
+    most = max(float(term.weight.max()) for term in objective.terms)
+    if not float(slope.abs().max()) < 1e-4 * most:
+        return []
+    y = listed(np.ravel(kinds[0][0]).tolist())
+    return [
+        f"All these sets have the same y ({y}): they only tell how members of one set differ from "
+        f"each other, and a model without features has no direction to learn in. Several models "
+        f"may explain them equally well. Add sets with other y, or a few `Direct` observations."
+    ]
 
 
 def _certain(o: Observations, family: Categorical, sure: Tensor) -> bool:

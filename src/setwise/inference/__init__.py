@@ -2,5 +2,14 @@
 
 from setwise.inference.expected import expected_aggregate
 from setwise.inference.posterior import Posterior, expectation, posterior
+from setwise.inference.predictive import Check, Finding, check_observations
 
-__all__ = ["Posterior", "expectation", "expected_aggregate", "posterior"]
+__all__ = [
+    "Check",
+    "Finding",
+    "Posterior",
+    "check_observations",
+    "expectation",
+    "expected_aggregate",
+    "posterior",
+]

@@ -64,9 +64,16 @@ class Check:
 
 
 def check_observations(
-    distribution: Distribution, observations: Sequence[Observations], seed: int = 0
+    distribution: Distribution,
+    observations: Sequence[Observations],
+    learned_from: float = np.inf,
+    seed: int = 0,
 ) -> Check:
-    """Compares the y of each kind with what the rows' distributions would give."""
+    """Compares the y of each kind with what the rows' distributions would give.
+
+    The distributions are themselves estimates, from `learned_from` sets: a deviation counts as
+    much as if they had been estimated from so many.
+    """
     d = map_parameters(double(distribution), torch.Tensor.detach)
     tests: list[Finding] = []
     skipped = []
@@ -78,11 +85,13 @@ def check_observations(
         elif len(o) < FEWEST:
             skipped.append(f"{name}: {len(o)} sets are too few to check, {FEWEST} are needed")
         else:
-            tests += _check(o, d, outcome.named, seed)
+            tests += _check(o, d, outcome.named, 1 + len(o) / learned_from, seed)
     return Check(tests, skipped)
 
 
-def _check(o: Observations, d: Distribution, named: bool, seed: int) -> list[Finding]:
+def _check(
+    o: Observations, d: Distribution, named: bool, estimated: float, seed: int
+) -> list[Finding]:
     drawn, y = _simulated(o, d, seed), np.asarray(o.y, np.float64)
     if named:  # one column of 0 and 1 for each name
         names = np.unique(np.concatenate([drawn.ravel(), y]))
@@ -121,7 +130,9 @@ def _check(o: Observations, d: Distribution, named: bool, seed: int) -> list[Fin
     # sets that vary more than the model says also have levels that do
     factor = max(1.0, float((r**2).mean() / max((r_drawn**2).mean(), 1e-300)))
     found = [
-        _finding(o.aggregate, name, float(seen), told, factor if "level" in name else 1.0)
+        _finding(
+            o.aggregate, name, float(seen), told, estimated * (factor if "level" in name else 1.0)
+        )
         for name, (told, seen) in statistics.items()
     ]
     varies = any(f.statistic == "spread" and f.words for f in found)

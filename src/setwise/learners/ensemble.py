@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from setwise.distributions import Family
 from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
 from setwise.learners.progress import Progress
 from setwise.objective import Objective
@@ -22,7 +23,7 @@ from setwise.objective import Objective
 if TYPE_CHECKING:
     from setwise.identifiability import Identifiability
 
-__all__ = ["Blend", "Ensemble", "EnsembleModel", "Match", "match"]
+__all__ = ["Blend", "Ensemble", "EnsembleModel", "Match", "at_shared", "match"]
 
 FAINT = 1e-9  # probabilities below this count as this when classes are matched
 
@@ -129,12 +130,18 @@ def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list
 
 def _joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -> Fitted:
     """The average of models, matched on the rows of the task."""
-    raws = [torch.from_numpy(one.model.raw(task.X)) for one in fitted]
-    matches = [match(task.identifiability, raws[0], raw) for raw in raws]
+    family, own = task.objective.family, [one.shared.detach().double().cpu() for one in fitted]
+    shared = sum((w * s for w, s in zip(weights, own, strict=True)), torch.zeros_like(own[0]))
+    none = torch.zeros(1, len(family.outputs), dtype=torch.float64)
+    offsets = [at_shared(family, none, numbers, shared) for numbers in own]
+    raws = [torch.from_numpy(m.model.raw(task.X)) + o for m, o in zip(fitted, offsets, strict=True)]
+    matches = [
+        dataclasses.replace(match(task.identifiability, raws[0], raw), offset=tuple(o[0].tolist()))
+        for raw, o in zip(raws, offsets, strict=True)
+    ]
     model = EnsembleModel(
         [one.model for one in fitted], weights.tolist(), matches, task.objective.family.outputs
     )
-    shared = sum((w * one.shared for w, one in zip(weights, fitted, strict=True)), 0 * task.shared)
     steps = round(float(np.mean([one.steps for one in fitted])))
     return Fitted(model, shared, all(one.converged for one in fitted), steps)
 
@@ -164,14 +171,22 @@ class Match:
     classes: tuple[int, ...] | None = None
     slope: float = 1.0
     shift: float = 0.0
+    offset: tuple[float, ...] = ()  # of raw parameters beside other shared ones
 
     def __call__(self, raw: Tensor) -> Tensor:
         """Raw parameters as the other model would have them."""
+        if any(self.offset):
+            raw = raw + torch.tensor(self.offset, dtype=raw.dtype)
         if self.classes is not None:
             return raw[:, list(self.classes)]
         if (self.slope, self.shift) == (1.0, 0.0):
             return raw
         return torch.cat([self.slope * raw[:, :1] + self.shift, raw[:, 1:]], 1)
+
+
+def at_shared(family: Family, raw: Tensor, own: Tensor, other: Tensor) -> Tensor:
+    """Raw parameters of the same locations or means beside other shared parameters."""
+    return family.respread(raw, own, other - own)[0] if len(own) else raw
 
 
 def match(open: Identifiability | None, to: Tensor, raw: Tensor) -> Match:
@@ -260,7 +275,7 @@ class EnsembleModel(Model):
             )
             parts.append(kind.load(folder / f"part-{i}", told["facts"], **given))
         matches = [
-            Match(m["classes"] and tuple(m["classes"]), m["slope"], m["shift"])
+            Match(m["classes"] and tuple(m["classes"]), m["slope"], m["shift"], tuple(m["offset"]))
             for m in facts["matches"]
         ]
         return cls(parts, facts["weights"], matches, facts["outputs"])

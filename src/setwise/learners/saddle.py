@@ -39,7 +39,7 @@ COLUMNS, SMOOTH = 40, 40  # features that are taken as they are, and smooth func
 BEGINNINGS, SHORT = 4, 15  # of each kind, and the steps after which the best go on
 KEPT, LONG = 2, 30
 RESTARTS = 5  # of a network, which makes beginnings of its own
-CERTAIN = 2.0  # standard errors by which a guide must be better than the start
+CERTAIN, LEAST = 2.0, 1e-3  # standard errors, and mean, by which a guide must be better per set
 
 
 class Saddle(NamedTuple):
@@ -69,7 +69,7 @@ def leave_saddle(task: Task) -> Saddle | None:
     if task.guide is not None or task.restarts > 1 or objective.quadratic:
         return None
     told = _told(task)
-    if told > WEAK and _exact(objective):
+    if not math.isfinite(told) or (told > WEAK and _exact(objective)):
         return None
     table = _features(task)
     if table is None:
@@ -93,22 +93,18 @@ def _told(task: Task) -> float:
     objective = task.objective
     raw = task.raw.expand(objective.n_rows, -1).contiguous()
     slope = objective.gradient(raw, task.shared).gradient.double()
-    listings, members, sets = np.zeros(objective.n_rows), 0.0, 0.0
-    for term in objective.terms:
-        np.add.at(listings, term.sets.indices, np.repeat(term.weight, term.sets.sizes))
-        members += float(term.weight @ term.sets.sizes)
-        sets += term.total_weight
-    own = objective.family.information(raw[:1], task.shared, task.seed)[0] * listings.sum()
+    members = sum(float(term.weight @ term.sets.sizes) for term in objective.terms)
+    own = objective.family.information(raw[:1], task.shared, task.seed)[0] * members
     seen = slope.square().sum(0)
     if objective.of_classes:
         seen, own = seen.sum(), own.sum()
     if not bool((own > 0).all()) or not bool(seen.isfinite().all()):
         return math.inf
-    return float((seen / own).min()) * members / max(sets, 1e-300)
+    return float((seen / own).min()) * members / max(objective.total_weight, 1e-300)
 
 
 def _exact(objective: Objective) -> bool:
-    """Whether gradients are exact: those of a simulated likelihood hide in noise that they vanish."""
+    """Whether gradients are exact: noise would hide that those of a simulation vanish."""
     kinds = [type(o.aggregate) for o in objective.observations]
     return all(find_rule(kind, objective.family.distribution).exact for kind in kinds)
 
@@ -195,7 +191,7 @@ class _Pilot:
             best = max(range(len(found)), key=lambda i: float(gains[i].sum()))
             gain = gains[best]
             error = float(gain.std()) * math.sqrt(len(gain)) if len(gain) > 1 else math.inf
-            if float(gain.sum()) > CERTAIN * error:
+            if float(gain.sum()) > max(CERTAIN * error, LEAST * self.compare.total_weight):
                 return self._parameters(columns, found[best])
         return None
 

@@ -1,6 +1,6 @@
 """Model selection on the likelihood of held-out sets: no individual label is ever needed."""
 
-from setwise.validation.folds import SetKFold
 from setwise.model_selection.search import SearchResult, cross_validate, search
+from setwise.validation.folds import SetKFold
 
 __all__ = ["SearchResult", "SetKFold", "cross_validate", "search"]

@@ -16,8 +16,8 @@ from sklearn.pipeline import Pipeline
 from sklearn.utils import check_random_state
 
 from setwise.learners import resolve
-from setwise.validation.folds import SetKFold, listed
 from setwise.observations import Observations
+from setwise.validation.folds import SetKFold, listed
 
 __all__ = ["SearchResult", "cross_validate", "search"]
 

@@ -2,7 +2,7 @@
 
 from setwise.objective.given import objective_of
 from setwise.objective.objective import Batch, Objective
-from setwise.objective.profile import HeldOut, Intercept, Judged, judge, surely_worse
+from setwise.objective.profile import HeldOut, Intercept, Judged, judge, respread, surely_worse
 from setwise.objective.terms import FirstOrder, LeastSquares, Point, Term
 
 __all__ = [
@@ -17,5 +17,6 @@ __all__ = [
     "Term",
     "judge",
     "objective_of",
+    "respread",
     "surely_worse",
 ]

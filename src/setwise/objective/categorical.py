@@ -27,7 +27,7 @@ __all__ = ["ClassTerm", "class_posterior"]
 
 _Chunk = tuple[Tensor, Tensor, Tensor, Tensor, Any]
 CELLS = 1 << 17  # members times classes that are computed at a time
-PART = 1 << 16  # sets that products with the Hessian are computed from
+PART = 1 << 12, 1 << 16  # sets that products with the Hessian are computed from: a sixteenth
 
 
 def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:
@@ -71,11 +71,12 @@ class ClassTerm(AutodiffTerm):
     def some(self) -> Self | None:
         """A random part of the sets that stands for all; None where they are few."""
         n = len(self.sets)
-        if n <= PART:
+        enough = int(np.clip(n // 16, *PART))
+        if n < 2 * enough:  # the part would cost about as much
             return None
-        chosen = np.sort(np.random.default_rng(0).choice(n, PART, replace=False))
+        chosen = np.sort(np.random.default_rng(0).choice(n, enough, replace=False))
         part = self.observations.take(chosen)
-        part.weight = self.weight[chosen] * (n / PART)
+        part.weight = self.weight[chosen] * (n / enough)
         return type(self)(self.family, part, self.n_rows)
 
     def in_chunks(self, rows: Distribution, like: Tensor) -> Iterator[tuple[Observations, Any]]:

@@ -91,7 +91,7 @@ class GaussianTerm(Term):
     def squares(self) -> Floats:
         """Σ a² of each set: the variance of y where the scale is 1 and there is no noise."""
         if self.even is not None:
-            return self.even**2 * self.sets.sizes
+            return np.asarray(self.even**2 * self.sets.sizes, np.float64)
         a = self.linear[0]
         return self.sums(a * a)
 
@@ -99,7 +99,7 @@ class GaussianTerm(Term):
     def totals(self) -> Floats:
         """Σ a of each set."""
         if self.even is not None:
-            return self.even * self.sets.sizes
+            return np.asarray(self.even * self.sets.sizes, np.float64)
         return self.sums(self.linear[0])
 
     @cached_property
@@ -355,7 +355,7 @@ class _GaussianPoint(Point):
         return half + half.T
 
     def _by_pairs(self, leaf: Tensor, n_leaves: int) -> Tensor:
-        """Half the sum over pairs of members, for each two leaves; twice that on the diagonal."""
+        """Sums over pairs of members, by the leaves of both; each pair is in one place."""
         pairs = self.term.pairs(PAIRS * n_leaves**2)
         short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
         pair = leaf.index_select(0, pairs.first).to(short) * n_leaves
@@ -364,7 +364,7 @@ class _GaussianPoint(Point):
         return torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
 
     def _by_shares(self, leaf: Tensor, n_leaves: int) -> Tensor:
-        """The same from the leaves' shares of some sets, less the members with themselves."""
+        """The same by the leaves' shares of some sets, in halves: each pair is in two places."""
         part, n = self.term.some(n_leaves), n_leaves
         short = torch.uint8 if n_leaves <= 256 else torch.int32  # stays in the cache
         at = part.begins + leaf.to(short).index_select(0, part.rows)
@@ -384,7 +384,7 @@ class _GaussianPoint(Point):
     def _precision(self, which: Tensor) -> Floats:
         """Weight over variance of these sets."""
         if self.term.noise:
-            return self.found.precision[which.numpy()]
+            return np.asarray(self.found.precision[which.numpy()])
         out: Floats = self.term.unit_precision[which.numpy()]
         out *= self.found.scale**-2
         return out

@@ -15,9 +15,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from setwise.distributions import Family
 from setwise.objective.objective import Objective
 
-__all__ = ["HeldOut", "Intercept", "Judged", "judge", "surely_worse"]
+__all__ = ["HeldOut", "Intercept", "Judged", "judge", "respread", "surely_worse"]
 
 STEPS = 30  # of Newton's method; one or two are usual
 ENOUGH = 1e-4  # per set: a step that brings less is the last
@@ -40,6 +41,18 @@ class Judged(NamedTuple):
     sets: Tensor  # what each set adds to the score
 
 
+def respread(
+    family: Family, raw: Tensor, shared: Tensor, change: Tensor, intercept: Intercept
+) -> tuple[Tensor, Tensor]:
+    """Raw and shared numbers of the same predictions with another spread.
+
+    Probabilities of classes become more or less sure about those of the constant model.
+    """
+    centre = intercept.raw.to(raw) if family.spread_about_constant else raw.new_zeros(())
+    moved, own = family.respread(raw - centre, shared, change)
+    return moved + centre, own
+
+
 def judge(
     objective: Objective,
     raw: Tensor,
@@ -57,7 +70,7 @@ def judge(
     strength = total / objective.n_sets
 
     def losses(change: Tensor) -> tuple[Tensor, Tensor]:
-        moved, own = family.respread(raw, shared, change)
+        moved, own = respread(family, raw, shared, change, intercept)
         located = torch.cat([moved[:, 1:].mean(0) - at[0], own - at[1], 2 * change[1:]])
         away = change if objective.of_classes else located
         sets = torch.cat(objective.weighted(moved, own))

@@ -14,6 +14,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
 from setwise.distributions import Categorical, Family
+from setwise.inference import Check, check_observations
 from setwise.inference.standard_errors import StandardErrors
 from setwise.learners import Learner
 from setwise.observations import Observations
@@ -175,6 +176,28 @@ class Described(BaseEstimator):  # type: ignore[misc]
                 rows; else from the observed information, which trusts the model.
         """
         return summary(self, X, observations, level=level, robust=robust)
+
+    def check(self, X: Any, observations: Observations | Sequence[Observations]) -> Check:
+        """What sets that were not learned from say against the model, in sentences.
+
+        Their y is compared with y simulated from the model: its level, how far it varies, whether
+        that depends on the size of a set, and whether labels look flipped.
+
+        >>> import setwise as sw
+        >>> import numpy as np
+        >>> X = np.random.default_rng(0).normal(size=(900, 2))
+        >>> z = X @ [1.0, -2.0] + np.random.default_rng(2).normal(size=900)
+        >>> means = sw.Mean().observe(z, np.arange(900).reshape(300, 3))
+        >>> fitted = sw.AggregateRegressor(learner="linear", verbose=0).fit(
+        ...     X, means.take(slice(150))
+        ... )
+        >>> print(fitted.check(X, means.take(slice(150, 300))))
+        Mean(): these sets are as the model expects them
+        """
+        est: Any = self
+        objective = est._objective(self.family_, X, observations, "observations")
+        learned_from = sum(kind["sets"] for kind in (self.data_ or {}).get("kinds", [])) or np.inf
+        return check_observations(est._distribution(X), objective.observations, learned_from)
 
     def __str__(self) -> str:
         return brief(self) if hasattr(self, "model_") else repr(self)

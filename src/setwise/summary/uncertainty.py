@@ -221,8 +221,7 @@ def _each_mean(est: Any, X: Any) -> list[Floats]:
     """What each of many models predicts, after the alignment that they share."""
     out = []
     for raw in torch.as_tensor(est.model_.each(X)).double():
-        moved, _ = est.family_.respread(raw, est.shared_, est.spread_)
-        out.append(_mean(est, moved, est.shared_))
+        out.append(_mean(est, est._respread(raw), est.shared_))
     return out
 
 

@@ -17,12 +17,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
+from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from setwise.learners import Blend, Fitted, Learner, Network, Task
-from setwise.learners.ensemble import average, match
+from setwise.learners.ensemble import at_shared, average, match
 from setwise.learners.inputs import n_rows, take_rows
 from setwise.learners.progress import Progress
+from setwise.learners.saddle import leave_saddle
 from setwise.objective import Batch, Objective, judge
 from setwise.validation.folds import SetKFold
 
@@ -49,7 +51,7 @@ class Trial(NamedTuple):
     score: float  # mean log-likelihood per held-out set, at the spread that suits them best
     shared: Tensor  # at that spread
     change: Tensor  # of the spread, that suits the held-out sets
-    raws: list[Tensor]  # of the held-out rows, in each split
+    raws: list[Tensor]  # of the held-out rows, in each split, beside `shared`
     sets: Tensor  # what each held-out set adds to the score
     seconds: float
     fitted: Fitted | None = None  # where there is one split only
@@ -63,7 +65,9 @@ class Choice(NamedTuple):
     leaderboard: list[dict[str, Any]]
 
 
-def hold_out(X: Any, objective: Objective, seed: int) -> tuple[list[Split], str]:
+def hold_out(
+    X: Any, objective: Objective, seed: int, disjoint: Sequence[str] = ("rows", "sets")
+) -> tuple[list[Split], str]:
     """Ways to hold out sets, and what the parts are apart in: "rows", "sets", or "nothing".
 
     Sets with rows of their own are best, since sets of known rows flatter learners that remember
@@ -74,8 +78,8 @@ def hold_out(X: Any, objective: Objective, seed: int) -> tuple[list[Split], str]
     few = [o for o in kinds if 0 < len(o) < FEWEST]
     n = sum(len(o) for o in many)
     overlap = "auto" if objective.overlap.startswith("joint") else "independent"
-    for disjoint in ("rows", "sets") if many else ():
-        folds = SetKFold(PARTS, disjoint=disjoint, random_state=seed)
+    for what in disjoint if many else ():
+        folds = SetKFold(PARTS, disjoint=what, random_state=seed)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # sets left out here are learned from in the end
             try:
@@ -87,7 +91,7 @@ def hold_out(X: Any, objective: Objective, seed: int) -> tuple[list[Split], str]
             held = Objective(objective.family, fold.test, n_rows(X), overlap).batch()
             learn = Objective(objective.family, [*fold.train, *few], n_rows(X), overlap)
             splits.append(Split(learn, take_rows(X, held.rows), held))
-        return splits, disjoint
+        return splits, what
     return [], "nothing"
 
 
@@ -95,7 +99,8 @@ def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
     """The candidate of the learner, or the average of some, that suits held-out sets best."""
     candidates = learner.candidates(task)
     several = len(candidates) > 1
-    if task.restarts > 1 and not all(isinstance(one, Network) for one in candidates):
+    waiting = task.restarts > 1 and task.guide is None
+    if waiting and not all(isinstance(one, Network) for one in candidates):
         task.guide = Network.pilot(task)
     trials: list[Trial] = []
     failed: list[dict[str, Any]] = []
@@ -150,11 +155,12 @@ def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Pr
 def _blend(some: Sequence[Trial], task: Task, splits: Sequence[Split]) -> Trial:
     """The average of some candidates, as the other model that it is."""
     begin, weights = time.perf_counter(), [1 / len(some)] * len(some)
-    raws = []
-    for each in zip(*(trial.raws for trial in some), strict=True):
-        alike = [match(task.identifiability, each[0], raw)(raw) for raw in each]
-        raws.append(average(task.objective.family.outputs, torch.stack(alike), weights))
+    family, raws = task.objective.family, []
     shared = torch.stack([trial.shared for trial in some]).mean(0)
+    for each in zip(*(trial.raws for trial in some), strict=True):
+        same = [at_shared(family, r, t.shared, shared) for r, t in zip(each, some, strict=True)]
+        alike = [match(task.identifiability, same[0], raw)(raw) for raw in same]
+        raws.append(average(family.outputs, torch.stack(alike), weights))
     learner = Blend([trial.learner for trial in some])
     trial = _judged(learner, task, splits, raws, [shared] * len(splits), begin)
     return trial._replace(seconds=trial.seconds + sum(t.seconds for t in some))
@@ -178,6 +184,7 @@ def _judged(
         sets.append(found.sets * (split.held.objective.total_weight / total))
     each = torch.cat(sets)
     own_mean, change = torch.stack(own).mean(0), torch.stack(changes).mean(0)
+    raws = [at_shared(family, r, n, own_mean) for r, n in zip(raws, shared, strict=True)]
     seconds = time.perf_counter() - begin
     return Trial(learner, float(each.sum()), own_mean, change, raws, each, seconds)
 
@@ -190,21 +197,31 @@ class Final(NamedTuple):
     shared: Tensor
     spread: Tensor
     choice: Choice | None
+    apart: str | None  # what held-out sets had of their own
 
 
-def fit_best(learner: Learner, task: Task, splits: Sequence[Split]) -> Final:
+def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str | None) -> Final:
     """Fits what the held-out sets choose to all sets, with the spread that suits those.
 
     Without splits the learner itself is fitted. Where the one split learns from all sets of the
-    task (its held-out sets are others), its model is the last one.
+    task (its held-out sets are others), its model is the last one. Where nothing predicts sets of
+    new rows, features may just be the names of rows: then sets of known rows decide.
     """
+    saddle = leave_saddle(task)
     if not splits:
-        if task.restarts > 1 and not isinstance(learner, Network):
+        if task.restarts > 1 and task.guide is None and not isinstance(learner, Network):
             task.guide = Network.pilot(task)
         fitted = learner.fit(task)
+        if saddle is not None:
+            saddle.check(task, fitted, learner)
         spread = torch.zeros(task.objective.family.n_spread, dtype=torch.float64)
-        return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None)
+        return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None, apart)
     choice = choose(learner, task, splits)
+    if apart == "rows" and not choice.best.score > choice.constant:
+        others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
+        again = choose(learner, task, others)
+        if again.best.score > again.constant:
+            choice, splits, apart = again, others, "sets"
     best = choice.best
     done = best.fitted if splits[0].learn is task.objective else None
     if done is None:
@@ -212,14 +229,17 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split]) -> Final:
         done = best.learner.fit(dataclasses.replace(task, progress=progress))
         if not task.progress.history:
             task.progress.history[:] = progress.history
+    if saddle is not None:
+        saddle.check(task, done, best.learner)
     if not best.score > choice.constant:
         warnings.warn(
             f"on sets held out, the model is no better than a constant: their mean log-likelihood "
             f"is {best.score:.4g}, that of the same prediction for all rows {choice.constant:.4g}",
-            UserWarning,
+            ConvergenceWarning,
             stacklevel=5,
         )
-    return Final(done, best.learner, best.shared, respread(done, best.shared, best.change), choice)
+    spread = respread(done, best.shared, best.change)
+    return Final(done, best.learner, best.shared, spread, choice, apart)
 
 
 def respread(fitted: Fitted, shared: Tensor, change: Tensor) -> Tensor:

@@ -143,7 +143,9 @@ def _images(X: Any, observations: Any, epochs: int, quick: bool) -> Any:
     with warnings.catch_warnings():
         if quick:  # it stops early on purpose
             warnings.simplefilter("ignore", ConvergenceWarning)
-        return sw.AggregateClassifier(10, network, random_state=0, verbose=0).fit(X, observations)
+        return sw.AggregateClassifier(10, network, validation=None, random_state=0, verbose=0).fit(
+            X, observations
+        )
 
 
 @cache

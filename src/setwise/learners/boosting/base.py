@@ -54,7 +54,7 @@ class Forest(Model):
     output: those of the library until they are replaced, which the library learns in `finish`.
     """
 
-    table: Callable[[], Any]  # the rows that it grows on, which are not kept
+    grown_on: Callable[[], Any]  # the rows, which are not kept
 
     def __init__(self, start: NDArray[np.float64]) -> None:
         self.start = start
@@ -150,7 +150,7 @@ class Boosting(Learner):
         objective, guide = task.objective, task.guide
         table = partial(_rows, task.X, rows := _order(objective))
         forest = self._plant(table(), task.raw.numpy(), chosen, params)
-        forest.table = table
+        forest.grown_on = table
         if rows is not None:
             objective = objective.over(rows)
             guide = None if guide is None else guide[torch.from_numpy(rows)]

@@ -59,9 +59,10 @@ def solve_leaves(
 ) -> Tensor:
     """The leaf values that minimise the loss to second order, with penalty/2 · Σ value².
 
-    `curvature` is that of the rows, in `unit`s, one number per output. The penalty is one number per output, since outputs may be in very different units. Where the
-    loss is not convex, the absolute value of its curvature is used. Values are cut at `farthest`;
-    if the loss would then rise along them, each leaf takes its own Newton step instead.
+    `curvature` is that of the rows, in `unit`s, one number per output. So is the penalty, since
+    outputs may be in very different units. Where the loss is not convex, the absolute value of its
+    curvature is used. Values are cut at `farthest`; if the loss would then rise along them, each
+    leaf takes its own Newton step instead.
     """
     gradient = leaves.reduce(point.gradient)
     counts = torch.tensor(leaves.counts)

@@ -93,7 +93,7 @@ class LightGBMForest(Forest):
         self.values.append(values)
         found = self._leaves_by_value(values)
         if found is None:
-            return self.leaves(self.table())
+            return self.leaves(self.grown_on())
         return Leaves(found, [len(v) for v in values])
 
     def _keep(self, scores: Any, data: Any) -> tuple[str, float, bool]:

@@ -158,7 +158,8 @@ def _used(objective: Objective) -> tuple[NDArray[np.int64], Objective]:
     kept = objective.only([term.take(term.weight > 0) for term in objective.terms])
     if not kept.terms:
         raise ValueError("all sets have weight 0: there is nothing to learn from")
-    return kept.batch()
+    rows = np.unique(np.concatenate([term.sets.indices for term in kept.terms]))
+    return rows, kept.over(rows)  # in an order that does not depend on that of the sets
 
 
 def _table(X: Any) -> Any:

@@ -34,8 +34,10 @@ CLUSTERED = 20_000  # rows at most that are cut into clusters
 SHARPNESS = 4.0  # of classes that begin as clusters: their logits are −4 |u − c|²
 
 
-def begin(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
-    """A network to begin with; `make` gives new ones by number.
+def begin(
+    make: Make, task: Task, rows: Rows, settings: Settings, effort: float = 1.0
+) -> RawNetwork:
+    """A network to begin with; `make` gives new ones by number, `effort` is a share of the steps.
 
     Where all that is known is which rows are alike, and there are three classes or more, every
     random beginning ends with some of them mixed up: there the clusters of an embedding are the
@@ -47,7 +49,7 @@ def begin(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
         last = _last_layer(network, rows)
         if last is not None:
             with suppress(FloatingPointError):  # a random beginning may still do
-                _embed(network, pairs, task, rows, settings)
+                _embed(network, pairs, task, rows, settings, effort)
                 if _classes_from_clusters(network, last, np.unique(pairs[0]), rows, task.seed):
                     return network
     return _best(make, task, rows, settings)
@@ -118,14 +120,16 @@ class _Likeness(AutodiffTerm):
         return -torch.lerp(apart, square, alike)
 
 
-def _embed(network: RawNetwork, pairs: Pairs, task: Task, rows: Rows, settings: Settings) -> None:
+def _embed(
+    network: RawNetwork, pairs: Pairs, task: Task, rows: Rows, settings: Settings, effort: float
+) -> None:
     """Trains the network's outputs to be an embedding of the rows."""
     members, alike = pairs
     whole = task.objective
     pretended = Observations._trusted(whole.observations[0].aggregate, Sets(members), alike, None)
     objective = whole.only([_Likeness(whole.family, pretended, whole.n_rows)])
     n_batches = math.ceil(len(members) / settings.batch_size)
-    total = int(np.clip(EPOCHS * n_batches, *STEPS))
+    total = int(effort * np.clip(EPOCHS * n_batches, *STEPS))
     fast = dataclasses.replace(settings, lr=RATE * settings.lr, schedule=cosine)
     training = Training(network, task, rows, fast, task.seed)
     with task.progress.running("Network: embedding", math.ceil(total / n_batches)):

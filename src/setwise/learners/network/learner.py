@@ -5,7 +5,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ __all__ = ["Network", "NetworkModel"]
 
 FILE = "network.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
+PILOT = 0.25  # of the usual steps: more would make it surer of its classes, not more right
 DOUBT = 0.2  # weight of equal probabilities that a guide's probabilities are mixed with
 
 
@@ -77,6 +79,15 @@ class NetworkModel(Model):
         return {**self.__dict__, "network": copy.deepcopy(self.network).cpu()}
 
 
+class _PilotProgress(Progress):
+    """Shows a bar that says what it is about, and leaves the record of the fit alone."""
+
+    @contextmanager
+    def running(self, what: str, total: int | None) -> Iterator[None]:
+        with super().running(what.replace("Network", "Pilot network"), total):
+            yield
+
+
 class Network(Learner):
     """A neural network: any torch module from rows of X to raw parameters.
 
@@ -104,6 +115,8 @@ class Network(Learner):
     >>> bool(np.abs(fitted.model.raw(X)[:, 0] - X[:, 0] ** 2).mean() < 0.05)
     True
     """
+
+    _effort = 1.0  # share of the usual steps that finds a beginning
 
     def __init__(
         self,
@@ -160,7 +173,7 @@ class Network(Learner):
         with torch.random.fork_rng(devices=cuda):
             ready = rows.prepared(make(0).prepare)
             if task.restarts > 1 and not (path and path.exists()):
-                network = begin(make, task, ready, settings)
+                network = begin(make, task, ready, settings, self._effort)
             else:
                 network = make(0)
             torch.manual_seed(task.seed)
@@ -205,22 +218,22 @@ class Network(Learner):
 
     @staticmethod
     def pilot(task: Task) -> Tensor:
-        """Logits of every row, (rows, classes), from a network with default settings.
+        """Logits of every row, (rows, classes), from a network that is trained for a short while.
 
         They guide learners that begin at a constant, from which classes that can be swapped would
-        stay alike. Two classes need only a third of the usual epochs. The network is too sure of
-        the rows it learned from, so its probabilities are mixed with equal ones.
+        stay alike: a quarter of the usual steps is enough to tell the classes apart. The network is
+        too sure of the rows it learned from, so its probabilities are mixed with equal ones.
         """
         alone = dataclasses.replace(
             task,
             X=as_numbers(task.X),
             eval=None,
             guide=None,
-            progress=Progress(task.progress.verbose),
+            progress=_PilotProgress(task.progress.verbose),
         )
         learner = Network()
-        if task.objective.n_outputs <= 2:
-            learner.epochs = math.ceil(learner._settings(task.objective).epochs / 3)
+        learner.epochs = math.ceil(PILOT * learner._settings(task.objective).epochs)
+        learner._effort = PILOT
         raw = learner.fit(alone).model.raw(alone.X)
         p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()

@@ -1,0 +1,68 @@
+"""The benchmarks of `make bench`, at tiny sizes: that they run, and that they can fail."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from benchmarks import cuda, growth, speed, table
+from benchmarks.table import Figure
+
+# The others start processes that keep the cores busy, or take their time.
+QUICK = ("trees", "classes", "networks", "preferences", "elementwise", "counts", "permanents")
+
+
+@pytest.mark.parametrize("section", QUICK)
+def test_a_section_measures_every_figure(section):
+    torch.manual_seed(0)
+    figures = list(speed.SECTIONS[section](True))
+    assert figures
+    for figure in figures:
+        assert figure.value > 0 or (math.isnan(figure.value) and figure.note)
+        assert len(figure.cells) == len(table.HEADS)
+
+
+def test_a_figure_past_its_bound_fails_the_run(monkeypatch, capsys):
+    good, bad = (
+        Figure(name, "another", 2.0, bound) for name, bound in (("slow", 3), ("slower", 1))
+    )
+    monkeypatch.setattr(speed, "SECTIONS", {"good": lambda small: [good]})
+    assert speed.main(["good"]) == 0
+    monkeypatch.setattr(speed, "SECTIONS", {"bad": lambda small: [good, bad]})
+    assert speed.main(["bad"]) == 1
+    assert "past their bounds: slower" in capsys.readouterr().out
+    assert speed.main(["bad", "--small"]) == 0  # sizes without meaning have no bounds
+    with pytest.raises(SystemExit):
+        speed.main(["unknown"])
+
+
+def test_what_was_not_measured_says_why_and_does_not_fail():
+    figure = table.skipped("permanents", "thewalrus", "thewalrus")
+    assert figure.good
+    assert "pip install thewalrus" in figure.note
+    assert "| permanents | thewalrus | skipped |" in table.written([figure])
+
+
+def test_figures_are_put_below_the_mark(tmp_path):
+    page = tmp_path / "speed.md"
+    page.write_text("# Speed\n" + table.MARK + "old\n")
+    table.publish("new\n", page)
+    assert page.read_text() == "# Speed\n" + table.MARK + "\nnew\n"
+    assert table.MARK in table.PAGE.read_text()
+
+
+def test_exponents_are_those_of_powers(tmp_path):
+    sizes = [10, 100, 1000, 10_000]
+    curve = growth.Curve("squares", "numbers", sizes, [1e-9 * n**2 for n in sizes])
+    assert curve.exponent == pytest.approx(2.0)
+    assert "| squares | numbers | 10 to 10,000 |" in growth.written([curve])
+    growth.plotted([curve], tmp_path / "plot.svg")
+    assert (tmp_path / "plot.svg").stat().st_size > 1000
+
+
+def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cuda.main() == 0
+    assert "no CUDA device" in capsys.readouterr().out

@@ -1,0 +1,151 @@
+"""Held-out sets choose, by default: learner, penalty, steps and spread."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import setwise as sw
+from setwise.distributions.base import interval
+
+TREES = sw.LightGBM(num_threads=1)
+
+
+def towns(seed=0, n=3000, groups=300, noise=5.0):
+    """Rows in towns, of which only the mean is known; E[z|x] has a bend."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2 * n, 6))
+    z = 3 * X[:, 0] + 4 * np.sin(2 * X[:, 1]) + noise * rng.normal(size=2 * n)
+    means = sw.Mean().observe(z[:n], sw.Sets.from_groups(rng.integers(0, groups, n)))
+    return X[:n], means, X[n:], z[n:]
+
+
+def covered(est, X, z):
+    low, high = interval(est.predict_dist(X), 0.9)
+    return float(np.mean((low <= z) & (z <= high)))
+
+
+@pytest.mark.parametrize("learner", ["linear", TREES, sw.Network(epochs=30)], ids=str)
+def test_intervals_of_single_rows_hold_what_they_say(learner):
+    X, means, new, z = towns()
+    est = sw.AggregateRegressor(learner=learner, random_state=0, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # thirty epochs may be few
+        est.fit(X, means)
+    assert 0.84 < covered(est, new, z) < 0.96
+    assert est.validation_ == "rows"
+    assert est.held_out_score_ > est.constant_score_
+
+
+def test_without_validation_residuals_of_what_was_learned_are_too_small():
+    X, means, new, z = towns()
+    est = sw.AggregateRegressor(learner=TREES, validation=None, verbose=0).fit(X, means)
+    assert covered(est, new, z) < 0.8
+    assert est.validation_ is None
+    assert est.leaderboard_ == []
+
+
+def test_labels_of_single_rows_and_sums_are_covered_too():
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(2000, 4))
+    z = 5 + X[:, 0] + np.abs(X[:, 1]) + 0.8 * rng.normal(size=2000)
+    for observed in (
+        sw.Direct().observe(z[:1000], np.arange(1000)[:, None]),
+        sw.Sum().observe(z[:1000], sw.Sets.from_groups(rng.integers(0, 250, 1000))),
+        sw.Difference().observe(z[:1000], sw.Sets.random(1000, 1500, 2, replace=False, seed=1)),
+    ):
+        est = sw.AggregateRegressor(learner=TREES, random_state=0, verbose=0).fit(
+            X[:1000], observed
+        )
+        if isinstance(observed.aggregate, sw.Difference):
+            est.align(X[:200], z[:200])
+        assert 0.84 < covered(est, X[1000:], z[1000:]) < 0.96, observed
+
+
+def test_auto_takes_a_line_where_there_is_one_and_trees_where_not():
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(1500, 4))
+    sets = sw.Sets.from_groups(rng.integers(0, 500, 1500))
+    pool = sw.Auto([sw.Linear(), TREES])
+    for truth, wanted in (
+        (X @ [1.0, 2.0, 0.0, 0.0], "Linear"),
+        (np.sign(X[:, 0] * X[:, 1]), "LightGBM"),
+    ):
+        z = truth + 0.3 * rng.normal(size=1500)
+        est = sw.AggregateRegressor(learner=pool, random_state=0, verbose=0)
+        est.fit(X, sw.Mean().observe(z, sets))
+        names = [row["learner"] for row in est.leaderboard_]
+        assert wanted in names[0]
+        assert len([name for name in names if name.startswith("Linear")]) == 5  # penalties
+        assert any(name.startswith("Blend") for name in names)
+        scores = [row["score"] for row in est.leaderboard_]
+        assert scores == sorted(scores, reverse=True)
+        assert est.held_out_score_ == scores[0]
+
+
+def test_a_learner_that_cannot_learn_from_so_few_rows_is_left_out():
+    X = np.arange(24.0).reshape(12, 2)
+    means = sw.Mean().observe(X[:, 0], np.arange(12).reshape(12, 1))
+    est = sw.AggregateRegressor(learner=sw.Auto([TREES, sw.Linear()]), verbose=0).fit(X, means)
+    assert "Linear" in est.leaderboard_[0]["learner"]
+    assert "can split none" in est.leaderboard_[-1]["error"]
+
+
+def test_known_rows_are_held_out_where_all_share_them():
+    rng = np.random.default_rng(2)
+    X = rng.normal(size=(40, 3))
+    sets = sw.Sets.random(40, 300, 8, replace=False, seed=0)
+    est = sw.AggregateRegressor(learner="linear", overlap="independent", verbose=0)
+    est.fit(X, sw.Mean().observe(X[:, 0] + rng.normal(size=40), sets))
+    assert est.validation_ == "sets"
+
+
+def test_too_few_sets_are_all_learned_from():
+    X = np.random.default_rng(0).normal(size=(20, 2))
+    est = sw.AggregateRegressor(learner="linear", verbose=0)
+    est.fit(X, sw.Mean().observe(X[:, 0], np.arange(8).reshape(4, 2)))
+    assert est.validation_ == "nothing"
+
+
+def test_a_model_no_better_than_a_constant_says_so():
+    rng = np.random.default_rng(4)
+    X, y = rng.normal(size=(400, 3)), rng.normal(size=200)
+    noise = sw.Observations(sw.Mean(), np.arange(400).reshape(200, 2), y)
+    est = sw.AggregateRegressor(learner=sw.Linear(alpha=0.0), verbose=0)
+    with pytest.warns(UserWarning, match="no better than a constant: their mean log-likelihood"):
+        est.fit(X, noise)
+
+
+def test_probabilities_are_as_sure_as_held_out_sets_say():
+    """Trees that learn a few bags by heart are too sure; held-out bags are not deceived."""
+    rng = np.random.default_rng(5)
+    X = rng.normal(size=(2400, 6))
+    z = (rng.random(2400) < 1 / (1 + np.exp(3 - 2 * X[:, 0]))).astype(int)
+    bags = sw.AnyPositive().observe(z, np.arange(2400).reshape(600, 4))
+    learn, new = bags.take(slice(200)), bags.take(slice(200, 600))
+    scores = {}
+    for validation in ("auto", None):
+        est = sw.AggregateClassifier(2, TREES, validation=validation, random_state=0, verbose=0)
+        scores[validation] = est.fit(X, learn).score(X, new)
+    assert scores["auto"] > scores[None] + 0.02
+
+
+def test_bad_choices_are_refused():
+    X, means, *_ = towns(n=100, groups=20)
+    with pytest.raises(ValueError, match='validation is "auto" or None'):
+        sw.AggregateRegressor(validation=0.2, verbose=0).fit(X, means)
+    with pytest.raises(ValueError, match='at least 0, or "auto"'):
+        sw.AggregateRegressor(learner=sw.Linear(alpha="much"), verbose=0).fit(X, means)
+
+
+def test_features_that_only_name_rows_are_judged_by_sets_of_known_rows():
+    """Players with a column each: of a player that was never seen nothing can be said."""
+    rng = np.random.default_rng(6)
+    strength = rng.normal(size=60)
+    games = sw.Sets(np.stack([rng.permutation(60)[:2] for _ in range(3000)]))
+    first, second = strength[games.indices.reshape(-1, 2)].T
+    won = rng.random(3000) < 1 / (1 + np.exp(second - first))
+    ranks = sw.Observations(sw.Rank(), games, won)
+    est = sw.AggregateRegressor("gumbel", "linear", verbose=0).fit(np.eye(60), ranks)
+    assert est.validation_ == "sets"
+    assert np.corrcoef(est.predict(np.eye(60)), strength)[0, 1] > 0.97

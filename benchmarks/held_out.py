@@ -77,7 +77,7 @@ def errors(
     seen, held_out = observe(kind, z[train], seed), observe(kind, z[held], seed + 1)
     found, best = [], 0
     for eval in (None, (X[held], held_out)):
-        est = sw.AggregateRegressor(family, learner, random_state=seed, verbose=0)
+        est = sw.AggregateRegressor(family, learner, validation=None, random_state=seed, verbose=0)
         est.fit(X[train], seen, eval=eval)
         found.append(float(np.mean((est.predict(X[test]) - z[test]) ** 2)))
         if eval is not None:
@@ -114,7 +114,7 @@ def from_command_line(name: str, seed: int) -> tuple[float, float]:
     group = np.arange(len(train)) // SIZE
     columns = [f"x{i}" for i in range(X.shape[1])]
     means = pd.Series(z[train]).groupby(group).mean()
-    est = sw.AggregateRegressor(learner="lightgbm", random_state=0, verbose=0)
+    est = sw.AggregateRegressor(learner="lightgbm", validation=None, random_state=0, verbose=0)
     est.fit(X[train], sw.Observations.from_groups(sw.Mean(), group, means))
     with tempfile.TemporaryDirectory() as folder:
         rows, sets, model = (Path(folder) / n for n in ("rows.csv", "sets.csv", "model"))

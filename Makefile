@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs bench bench-cuda reproduce clean
+.PHONY: help setup demo test lint format docs notebooks dist bench bench-cuda reproduce clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -41,6 +41,13 @@ format: setup ## Format the code and repair what can be repaired
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict
+
+notebooks: setup ## Write the tutorials as notebooks into notebooks/
+	$(BIN)/python docs/notebooks.py
+
+dist: setup ## Build the packages into dist/, check them, install them in a new environment
+	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[release]'
+	$(BIN)/python tools/dist.py
 
 bench: setup ## Measure speed against others, fail past a bound (under 20 minutes)
 	$(BIN)/python -m benchmarks.speed

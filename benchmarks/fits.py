@@ -256,4 +256,25 @@ def preferences(small: bool) -> Rows:
     yield Figure(work, "choix", ours / theirs, 1.0, note=f"{ours:.2f} s")
 
 
-SECTIONS = (trees, large, beside_others, classes, networks, preferences)
+# ---- what the defaults cost
+
+
+def defaults(small: bool) -> Rows:
+    """Validation, and a choice among learners, beside a fit to all sets."""
+    n = 400 if small else 5_000
+    X, _, means = friedman(n, n // 2, 4)
+    trees = sw.LightGBM(n_estimators=3) if small else sw.LightGBM()
+    held = {"validation": "auto"}
+    plain, once, auto = in_turns(
+        lambda: fit(X, means, trees),
+        lambda: fit(X, means, trees, **held),
+        lambda: fit(X, means, sw.Auto([sw.Linear(), trees]) if small else "auto", **held),
+        repeat=2,
+    )
+    work = f"{n // 2:,} means of 4, with sets held out"
+    alone = "LightGBM from all sets"
+    yield Figure(f"LightGBM, {work}", alone, once / plain, 3.5, note=f"{once:.2f} s")
+    yield Figure(f'learner="auto", {work}', alone, auto / plain, note=f"{auto:.2f} s")
+
+
+SECTIONS = (trees, large, beside_others, classes, networks, preferences, defaults)

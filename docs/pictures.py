@@ -48,6 +48,7 @@ def run(page: Path) -> Iterator[tuple[re.Match[str], str, list[Any]]]:
     # A real module, so that classes defined on the page can be pickled.
     module = ModuleType(f"page_{page.stem}")
     sys.modules[module.__name__] = module
+    plt.close("all")
     for block in BLOCK.finditer(page.read_text(encoding="utf-8")):
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):

@@ -13,7 +13,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
     "lightgbm": {"n_estimators": 2, "num_leaves": 4, "min_data_in_leaf": 5, "num_threads": 1},
     "xgboost": {"n_estimators": 2, "max_depth": 2, "nthread": 1},
     "catboost": {"n_estimators": 2, "max_depth": 2, "thread_count": 1},
-    "network": {"hidden": (8,), "epochs": 5, "lr": 0.03, "device": "cpu"},
+    "network": {"hidden": (8,), "epochs": 30, "lr": 0.03, "device": "cpu"},
 }
 TWO = [Linear(alpha=1.0, max_iter=10), LightGBM(**SETTINGS["lightgbm"])]
 SETTINGS |= {

@@ -366,7 +366,7 @@ def test_save_and_load(kind, outputs, tmp_path):
     family = sw.Normal() if outputs == 1 else sw.Normal(scale="predicted")
     model = make(kind, 10).fit(make_task(X, means(z, 400, 2), family)).model
     facts = json.loads(json.dumps(model.save(tmp_path)))
-    loaded = FORESTS[kind].load(tmp_path, facts)
+    loaded = FORESTS[kind].reopen(tmp_path, facts, trusted=True)
     np.testing.assert_array_equal(loaded.raw(X), model.raw(X))
     np.testing.assert_allclose(loaded.importance(), model.importance())
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(model)).raw(X), model.raw(X))

@@ -59,8 +59,10 @@ def test_kinds_of_tables(make, learner):
     assert model.n_features_in_ == 10
     if make in (pd.DataFrame, pl.DataFrame):
         assert list(model.feature_names_in_) == list("abcdefghij")
-        with pytest.raises(ValueError, match="columns"):
-            model.predict(given[list("bacdefghij")])
+        again = model.predict(given[list("bacdefghij")])  # found by their names
+        np.testing.assert_array_equal(again, model.predict(given))
+        with pytest.raises(ValueError, match="no column 'c'"):
+            model.predict(given[list("abdefghij")])
 
 
 def test_predictions_of_classes_use_the_labels():

@@ -150,7 +150,7 @@ def test_weights_move_as_those_of_torch_do(clip):
     ]
     optimizer = torch.optim.AdamW(groups, lr=0.01)
     weights = Weights(list(ours.parameters()), decay=0.2, clip=clip)
-    for _ in range(20):
+    for step in range(20):
         x = torch.randn(8, 4)
         for net, zero in ((ours, weights.zero), (theirs, optimizer.zero_grad)):
             zero()
@@ -158,7 +158,7 @@ def test_weights_move_as_those_of_torch_do(clip):
             (out - 1).square().mean().backward()
         if clip is not None:
             nn.utils.clip_grad_norm_(theirs.parameters(), clip)
-        weights.step(0.01)
+        weights.step(*weights.numbers(step, 0.01))
         optimizer.step()
     weights.release()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):

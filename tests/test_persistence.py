@@ -124,7 +124,7 @@ def test_frames_families_and_other_arguments(tmp_path):
     assert back.feature_names_in_.tolist() == ["x", "kind"]
     assert back.distribution == sw.StudentT(df=3.0, scale=0.5)
     assert back.learner.params == {**learner.params, "extra": 0.5}
-    with pytest.raises(ValueError, match="columns"):
+    with pytest.raises(ValueError, match="no column 'x', which the model was fitted with"):
         back.predict(frame.rename(columns={"x": "other"}))
 
 

@@ -15,7 +15,7 @@ from benchmarks import held_out as benchmark
 from setwise.checks.examples import example_raw
 from setwise.distributions import Family, families, interval
 from setwise.learners import learners
-from setwise.objective import Intercept, Objective, judge, surely_worse
+from setwise.objective import Intercept, Objective, judge, respread, surely_worse
 
 CHOICES = ("shared", "predicted")
 
@@ -34,9 +34,10 @@ def kinds() -> list[Family]:
 
 def location(family: Family, raw, shared):
     d = family(raw, shared)
-    return (
-        d.loc if hasattr(d, "loc") else d.probs if hasattr(d, "probs") and d.event_shape else d.mean
-    )
+    if isinstance(family, sw.Categorical):  # how close each class is to the likeliest
+        low, high = d.logits.amin(-1, keepdim=True), d.logits.amax(-1, keepdim=True)
+        return (d.logits - low) / (high - low)
+    return d.loc if hasattr(d, "loc") else d.mean
 
 
 @pytest.mark.parametrize("family", kinds(), ids=repr)
@@ -69,12 +70,14 @@ def test_the_best_spread_is_found(family):
     objective = Objective(family, observed, n)
     intercept = Intercept(raw.mean(0) + 0.4, shared - 0.2)
     start = torch.from_numpy(rng.normal(size=family.n_spread))
-    wrong, far = family.respread(raw, shared, start)
+    wrong, far = respread(family, raw, shared, start, intercept)
 
     def loss(change):
-        moved, own = family.respread(wrong, far, torch.from_numpy(change))
+        moved, own = respread(family, wrong, far, torch.from_numpy(change), intercept)
         away = [*(moved[:, 1:].mean(0) - intercept.raw[1:]), *(own - intercept.shared)]
         away += [2 * c for c in change[1:]]
+        if isinstance(family, sw.Categorical):  # how sure classes are, as the model was
+            away = [*change]
         return objective.value(moved, own) + 0.5 * sum(float(a) ** 2 for a in away)
 
     best = optimize.minimize(

@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from setwise.observations import Observations
     from setwise.sets import Sets
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 __all__ = [
     "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",

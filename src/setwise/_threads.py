@@ -42,7 +42,7 @@ def worth(work: float) -> int | None:
     usual = given in (most, max(1, most // 2))  # logical or physical cores
     if not usual or any(os.environ.get(name) for name in VARIABLES):
         return None
-    wanted = int(min(work // GRAIN, given))
+    wanted = int(min(work / GRAIN, given))
     return max(1, min(wanted, _free())) if wanted > 1 else 1
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SetError", "check_each"]
+__all__ = ["SetError", "absent", "check_each"]
 
 
 class SetError(ValueError):
@@ -36,3 +36,11 @@ def check_each(good: Any, said: Callable[[Any], str], set_ids: Any = None) -> No
     if not good.all():
         at = tuple(int(axis[0]) for axis in (~good).nonzero())
         raise SetError(at[0] if set_ids is None else set_ids[at[0]], said(at))
+
+
+def absent(value: Any) -> bool:
+    """Whether a value is missing: None, NaN, or what pandas has for that."""
+    try:
+        return value is None or bool(value != value)
+    except TypeError:  # pandas.NA is neither equal to itself nor not
+        return True

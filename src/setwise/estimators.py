@@ -20,21 +20,16 @@ from torch.distributions import Distribution
 
 from setwise import distributions
 from setwise._threads import at_most
+from setwise.distributed import on_dask
 from setwise.distributions import Family, map_parameters
 from setwise.identifiability import Alignment, Identifiability, diagnose, identify, solve_alignment
 from setwise.inference import Posterior, expected_aggregate, posterior
 from setwise.io import Saveable
-from setwise.learners import Learner, Model, Task
+from setwise.learners import Learner, Model, Place, Task
 from setwise.learners import resolve as resolve_learner
-from setwise.learners.inputs import (
-    as_table,
-    check_features,
-    feature_names,
-    n_features,
-    n_rows,
-    take_rows,
-)
+from setwise.learners.inputs import n_features, n_rows, take_rows
 from setwise.learners.progress import Progress
+from setwise.learners.reading import ReadsTables, read_table, table_like
 from setwise.likelihood import Aggregate
 from setwise.objective import Intercept, Objective, judge, objective_of, respread
 from setwise.observations import Observations
@@ -53,7 +48,7 @@ _CHOSEN = (
 )  # fmt: skip
 
 
-class _AggregateEstimator(Saveable, Described):
+class _AggregateEstimator(Saveable, ReadsTables, Described):
     """What the regressor and the classifier share."""
 
     learner: str | Learner
@@ -73,7 +68,6 @@ class _AggregateEstimator(Saveable, Described):
     identifiability_: Identifiability
     alignment_: Alignment | None
     history_: list[dict[str, Any]]
-    n_features_in_: int | None
     leaderboard_: list[dict[str, Any]]
     validation_: str | None
     held_out_score_: float | None
@@ -90,6 +84,8 @@ class _AggregateEstimator(Saveable, Described):
         X: Any,
         observations: Observations | Sequence[Observations],
         eval: tuple[Any, Observations | Sequence[Observations]] | None = None,
+        *,
+        client: Any = None,
     ) -> Self:
         """Learns from observations about sets of the rows of X.
 
@@ -101,8 +97,13 @@ class _AggregateEstimator(Saveable, Described):
         is fitted to all sets. `eval` is a pair (X, observations) that is held out instead, and not
         learned from in the end. `leaderboard_` lists what was tried, `validation_` says what the
         held-out sets had of their own: their "rows", or where all share rows only the "sets".
+
+        With a `dask.distributed.Client` as `client`, trees grow on its workers (`XGBoost`,
+        `LightGBM`, and ensembles of them), to the same model.
         """
-        return self._fit(resolve_learner(self.learner), X, observations, eval, self.validation)
+        learner = resolve_learner(self.learner)
+        place = None if client is None else on_dask(client, learner)
+        return self._fit(learner, X, observations, eval, self.validation, place)
 
     def refit(self, X: Any, observations: Observations | Sequence[Observations]) -> Self:
         """Fits what the held-out sets of the last `fit` chose once more, now to these sets.
@@ -119,19 +120,24 @@ class _AggregateEstimator(Saveable, Described):
         return self
 
     def _fit(
-        self, learner: Learner, X: Any, observations: Any, eval: Any, validation: str | None
+        self,
+        learner: Learner,
+        X: Any,
+        observations: Any,
+        eval: Any,
+        validation: str | None,
+        place: Place | None = None,
     ) -> Self:
         if validation not in ("auto", None):
             raise ValueError(f'validation is "auto" or None, got {validation!r}')
+        X = read_table(X)
         family = self._family()
-        X = as_table(X)
         objective = self._objective(family, X, observations, "observations")
         splits: list[Split] = []
         if eval is not None:
             if not isinstance(eval, tuple | list) or len(eval) != 2:
                 raise TypeError(f"eval is a pair (X, observations), got {eval!r}")
-            X_eval = as_table(eval[0])
-            check_features(X_eval, n_features(X), feature_names(X))
+            X_eval = table_like(eval[0], getattr(X, "encoder", None), n_features(X))
             held_out = self._objective(family, X_eval, eval[1], "eval observations").batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.observations)
@@ -144,6 +150,7 @@ class _AggregateEstimator(Saveable, Described):
             restarts=self._restarts(identifiability),
             seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
             progress=Progress(self.verbose),
+            place=place,
         )
         apart = "given" if splits else None
         with at_most(learner.threads(task)):
@@ -168,10 +175,7 @@ class _AggregateEstimator(Saveable, Described):
         self.overlap_ = objective.overlap
         self.alignment_ = None
         self.history_ = task.progress.history
-        self.n_features_in_ = n_features(X)
-        self.__dict__.pop("feature_names_in_", None)
-        if (names := feature_names(X)) is not None:
-            self.feature_names_in_ = np.array(names, dtype=object)
+        self._note_columns(X)
         self._remember(X, objective.observations)
         return self
 
@@ -191,9 +195,7 @@ class _AggregateEstimator(Saveable, Described):
     def _rows(self, X: Any) -> tuple[Tensor, Tensor]:
         """Raw and shared parameters of the rows of X, without alignment."""
         self._check_fitted()
-        X = as_table(X)
-        check_features(X, self.n_features_in_, getattr(self, "feature_names_in_", None))
-        return self._respread(self._raw(X)), self.shared_
+        return self._respread(self._raw(self._table(X))), self.shared_
 
     def _respread(self, raw: Tensor) -> Tensor:
         """Raw parameters of a model with the spread that held-out sets have found."""

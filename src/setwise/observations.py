@@ -22,7 +22,8 @@ class Observations(ObservationsHtml):
     """What was seen of each set: `aggregate` of the members of `sets` gave `y`.
 
     `y` has one entry per set in the form that the aggregate needs (None for `Ranking`); `weight` is
-    an optional non-negative number per set. Both are checked here.
+    an optional non-negative number per set. Both are checked here. `by` says who labelled each set:
+    what the aggregate has to learn ("learned") is then learned for each labeller.
 
     >>> import setwise as sw
     >>> sw.Observations(sw.Mean(), sw.Sets([[0, 1], [1, 2]]), [1.5, 2.5])
@@ -33,12 +34,16 @@ class Observations(ObservationsHtml):
     sets: Sets
     y: NDArray[Any] | None
     weight: NDArray[np.float64] | None
+    by: NDArray[Any] | None
 
-    def __init__(self, aggregate: Aggregate, sets: Any, y: Any, weight: Any = None) -> None:
+    def __init__(
+        self, aggregate: Aggregate, sets: Any, y: Any, weight: Any = None, by: Any = None
+    ) -> None:
         self.aggregate = aggregate
         self.sets = sets if isinstance(sets, Sets) else Sets(sets)
         self.y = aggregate.check(self.sets, y)
         self.weight = None if weight is None else _weights(weight, len(self.sets))
+        self.by = None if by is None else _labellers(aggregate, by, len(self.sets))
 
     @classmethod
     def from_groups(cls, aggregate: Aggregate, labels: Any, y: Any = None) -> Observations:
@@ -75,14 +80,17 @@ class Observations(ObservationsHtml):
         return len(self.sets)
 
     def __repr__(self) -> str:
-        weighted = "" if self.weight is None else ", weighted"
-        return f"Observations({self.aggregate!r}, {self.sets!r}{weighted})"
+        more = "" if self.weight is None else ", weighted"
+        more += "" if self.by is None else f", by {len(np.unique(self.by))} labellers"
+        return f"Observations({self.aggregate!r}, {self.sets!r}{more})"
 
     @classmethod
-    def _trusted(cls, aggregate: Aggregate, sets: Sets, y: Any, weight: Any) -> Observations:
+    def _trusted(
+        cls, aggregate: Aggregate, sets: Sets, y: Any, weight: Any, by: Any = None
+    ) -> Observations:
         """Observations from valid parts, unchecked."""
         out = cls.__new__(cls)
-        out.aggregate, out.sets, out.y, out.weight = aggregate, sets, y, weight
+        out.aggregate, out.sets, out.y, out.weight, out.by = aggregate, sets, y, weight, by
         return out
 
     def take(self, set_numbers: Any) -> Observations:
@@ -93,12 +101,29 @@ class Observations(ObservationsHtml):
         which = chosen(set_numbers, len(self))
         y = None if self.y is None else self.y[which]
         weight = None if self.weight is None else self.weight[which]
-        return Observations._trusted(self.aggregate, self.sets.take(which), y, weight)
+        by, aggregate = None if self.by is None else self.by[which], self.aggregate.take(which)
+        return Observations._trusted(aggregate, self.sets.take(which), y, weight, by)
 
     def over(self, indices: NDArray[np.int64]) -> Observations:
         """The same observations with other row numbers for the members, for another table."""
         sets = self.sets.over(indices)
-        return Observations._trusted(self.aggregate, sets, self.y, self.weight)
+        return Observations._trusted(self.aggregate, sets, self.y, self.weight, self.by)
+
+    def _of(self, aggregate: Aggregate) -> Observations:
+        """The same with another aggregate, of which y has been checked."""
+        return Observations._trusted(aggregate, self.sets, self.y, self.weight, self.by)
+
+
+def _labellers(aggregate: Aggregate, by: Any, n: int) -> NDArray[Any]:
+    if not aggregate.learned:
+        raise ValueError(
+            f"by= says for whom to learn something, but {aggregate!r} has nothing to learn: leave "
+            f'by= out, or let a number of it be "learned", as in Noisy(Rank(), flip="learned")'
+        )
+    array = np.asarray(by)
+    if array.shape != (n,):
+        raise ValueError(f"by= needs one labeller per set, {n} in all; got shape {array.shape}")
+    return array
 
 
 def _weights(weight: Any, n: int) -> NDArray[np.float64]:

@@ -30,16 +30,20 @@ _CHUNK = 1 << 20  # members × angles at a time, about
 TILT_ERROR = 0.2  # in counts and in deviations
 
 
-def log_count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
-    """log of the coefficient of x^k in Π (b_i + a_i x), for each line of (n, K) logarithms.
+def log_count(log_a: Tensor, log_b: Tensor, k: Tensor, times: Tensor | None = None) -> Tensor:
+    """log of the coefficient of x^k in Π (b_i + a_i x)^times_i, for each line of (n, K) logarithms.
 
-    −inf with gradient zero where the coefficient is zero. Lines of fewer factors end with 1 + 0x.
+    −inf with gradient zero where the coefficient is zero. Lines of fewer factors end with 1 + 0x,
+    or with factors that come 0 `times`; without `times`, each comes once.
 
     >>> half = torch.full((1, 4), 0.5).log()
     >>> log_count(half, half, torch.tensor([1])).exp()
     tensor([0.2500])
+    >>> log_count(half[:, :1], half[:, :1], torch.tensor([1]), torch.tensor([[4.0]])).exp()
+    tensor([0.2500])
     """
-    pieces = [_count(*piece) for piece in _pieces(log_a, log_b, k)]
+    given = (k,) if times is None else (k, times)
+    pieces = [_count(*piece) for piece in _pieces(log_a, log_b, *given)]
     return torch.cat(pieces).to(log_a.dtype)
 
 
@@ -57,10 +61,10 @@ def log_count_mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tenso
     return torch.cat(pieces).to(log_a.dtype)
 
 
-def _pieces(log_a: Tensor, log_b: Tensor, rest: Tensor) -> Iterator[tuple[Tensor, ...]]:
+def _pieces(log_a: Tensor, log_b: Tensor, *rest: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The arguments in float64, in pieces of sets that fit into cache."""
     step = max(1, _CHUNK // (log_a.shape[1] * 16))
-    arguments = (log_a.double(), log_b.double(), rest.detach().double())
+    arguments = (log_a.double(), log_b.double(), *(t.detach().double() for t in rest))
     return zip(*(t.split(step) for t in arguments), strict=True)
 
 
@@ -158,16 +162,17 @@ class Roots(NamedTuple):
         return torch.where(2 * self.j < self.period, 2 / self.period, 0.0)
 
 
-def _count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
-    size = log_a.shape[1]
+def _count(log_a: Tensor, log_b: Tensor, k: Tensor, times: Tensor | None = None) -> Tensor:
     with torch.no_grad():
         eta = _log_odds(log_a, log_b)
+        size = log_a.shape[1] if times is None else int(times.sum(1).max())
 
         def excess(s: Tensor, rows: Any) -> tuple[Tensor, Tensor]:
-            mean, variance = _moments(eta[rows], s)
+            mean, variance = _moments(eta[rows], s, None if times is None else times[rows])
             return mean - k[rows], variance
 
-        odds = (k + 0.5) / ((eta > -math.inf).sum(1) - k + 0.5).clamp_min(0.5)
+        able = (eta > -math.inf) * (1 if times is None else times)
+        odds = (k + 0.5) / (able.sum(1) - k + 0.5).clamp_min(0.5)
         s, gap, variance = solve_tilt(excess, eta, start=odds.log())
         possible = gap.abs() < 0.5 + TILT_ERROR * variance.sqrt()
         roots = Roots.of(reach_of(variance), variance, size)
@@ -175,7 +180,7 @@ def _count(log_a: Tensor, log_b: Tensor, k: Tensor) -> Tensor:
         first = (1 / roots.period[:, 0]).expand_as(k)
         plan = _safe(possible, s, weight, first)
         top = torch.where(possible, s * gap, 0.0)
-    return torch.where(possible, _tilted(log_a, log_b, roots.turn(), *plan) + top, -math.inf)
+    return torch.where(possible, _tilted(log_a, log_b, times, roots.turn(), *plan) + top, -math.inf)
 
 
 def _mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
@@ -210,7 +215,7 @@ def _mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
         weight = (height.to(table.dtype)[:, None, :] @ table)[:, 0]
         weight = weight * roots.weight * roots.turn(-start)
         plan = _safe(possible, s, weight, height.sum(1) / roots.period[:, 0])
-    return torch.where(possible, _tilted(log_a, log_b, roots.turn(), *plan) + top, -math.inf)
+    return torch.where(possible, _tilted(log_a, log_b, None, roots.turn(), *plan) + top, -math.inf)
 
 
 def _log_odds(log_a: Tensor, log_b: Tensor) -> Tensor:
@@ -218,8 +223,10 @@ def _log_odds(log_a: Tensor, log_b: Tensor) -> Tensor:
     return (log_a - log_b).nan_to_num(nan=0.0, posinf=math.inf, neginf=-math.inf)
 
 
-def _moments(eta: Tensor, s: Tensor) -> tuple[Tensor, Tensor]:
+def _moments(eta: Tensor, s: Tensor, times: Tensor | None = None) -> tuple[Tensor, Tensor]:
     p = (eta + s[:, None]).sigmoid_()
+    if times is not None:
+        return (times * p).sum(1), (times * p * (1 - p)).sum(1)
     mean = p.sum(1)
     return mean, (mean - torch.linalg.vecdot(p, p)).clamp_min(0)
 
@@ -237,49 +244,66 @@ def _safe(possible: Tensor, s: Tensor, weight: Tensor, first: Tensor) -> tuple[T
 
 
 class _Tilted(torch.autograd.Function):
-    """log (first + Σ_j Re[weight_j Π_i φ_i(z_j)]) + Σ_i (log(b_i + a_i e^s) − s p_i)."""
+    """log (first + Σ_j Re[weight_j Π_i φ_i(z_j)]) + Σ_i (log(b_i + a_i e^s) − s p_i).
+
+    With `times`, each factor and each summand i comes so often.
+    """
 
     @staticmethod
     def forward(
-        ctx: Any, log_a: Tensor, log_b: Tensor, z: Tensor, s: Tensor, weight: Tensor, first: Tensor
+        ctx: Any,
+        log_a: Tensor,
+        log_b: Tensor,
+        times: Tensor | None,
+        z: Tensor,
+        s: Tensor,
+        weight: Tensor,
+        first: Tensor,
     ) -> Tensor:
         tilt = s[:, None]
         p = (_log_odds(log_a, log_b) + tilt).sigmoid_()
-        node = weight * _product(p, z)
+        node = weight * (_product(p, z) if times is None else _powers(p, z, times))
+        ctx.times = times
         ctx.save_for_backward(log_a, log_b, z, s, weight, first, node)
         total = first + node.real.sum(1)
-        return torch.logaddexp(log_b, log_a + tilt).sub_(tilt * p).sum(1) + total.log()
+        each = torch.logaddexp(log_b, log_a + tilt).sub_(tilt * p)
+        return (each if times is None else each * times).sum(1) + total.log()
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         log_a, log_b, z, s, weight, first, node = ctx.saved_tensors
-        eta = _log_odds(log_a, log_b)
+        eta, times = _log_odds(log_a, log_b), ctx.times
         if torch.is_grad_enabled():  # a second derivative may follow
             one = s.new_ones(len(s), 1)
             cost = log_a.shape[1] * (z.shape[1] + 1)
-            r = chunked(_posterior, eta, z * one, s, weight, first, cost=cost)
+            given = () if times is None else (times,)
+            r = chunked(_posterior_of, eta, z * one, s, weight, first, *given, cost=cost)
         else:
-            r = _posterior(eta, z, s, None, first, node)
-        grad = grad[:, None]
-        return grad * r, grad * (1 - r), None, None, None, None
+            r = _posterior(eta, z, s, first, node)
+        grad = grad[:, None] if times is None else grad[:, None] * times
+        return grad * r, grad * (1 - r), None, None, None, None, None
 
 
-def _tilted(*tensors: Tensor) -> Tensor:
+def _tilted(*tensors: Tensor | None) -> Tensor:
     out: Tensor = _Tilted.apply(*tensors)  # type: ignore[no-untyped-call]
     return out
 
 
-def _posterior(
-    eta: Tensor, z: Tensor, s: Tensor, weight: Any, first: Tensor, node: Tensor | None = None
+def _posterior_of(
+    eta: Tensor, z: Tensor, s: Tensor, weight: Tensor, first: Tensor, times: Tensor | None = None
 ) -> Tensor:
+    p = (eta + s[:, None]).sigmoid()
+    node = weight * (_product(p, z) if times is None else _powers(p, z, times))
+    return _posterior(eta, z, s, first, node)
+
+
+def _posterior(eta: Tensor, z: Tensor, s: Tensor, first: Tensor, node: Tensor) -> Tensor:
     """P(Z_i = 1 | observed) = p_i Σ_j Re[node_j z_j / φ_i(z_j)] / Σ_j Re[node_j].
 
     With 1/φ = φ* / |φ|² and |φ_i(z)|² = 1 − p_i q_i |z − 1|², all of it is real.
     """
     p = (eta + s[:, None]).sigmoid()
     q = 1 - p
-    if node is None:
-        node = weight * _product(p, z)
     turned = node * z
     sums = _over_norm(p * q, z, torch.stack([turned.real, node.real], 2))
     total = first + node.real.sum(1)
@@ -290,6 +314,18 @@ def _over_norm(v: Tensor, z: Tensor, columns: Tensor) -> Tensor:
     """Σ_j columns_j / (1 − v_i |z_j − 1|²)."""
     minus = (2 * z.real - 2)[:, None, :]
     return (v[:, :, None] * minus).add_(1).reciprocal_() @ columns
+
+
+def _powers(p: Tensor, z: Tensor, times: Tensor) -> Tensor:
+    """Π_i φ_i(z_j)^times_i by modulus and angle, for p and times (n, K) and z (n or 1, J).
+
+    No φ is 0: that takes p = ½ and z = −1, which is no root of odd order.
+    """
+    x, y = z.real[:, None, :], z.imag[:, None, :]
+    p, times = p[:, :, None], times[:, :, None]
+    modulus = torch.log1p(p * (1 - p) * (2 * x - 2)).mul(0.5 * times).sum(1)
+    angle = torch.atan2(p * y, 1 + p * (x - 1)).mul(times).sum(1)
+    return torch.polar(modulus.exp(), angle)
 
 
 def _product(p: Tensor, z: Tensor) -> Tensor:

@@ -47,8 +47,9 @@ class Members:
     """The members of sets, as tensors with one entry per set.
 
     `tensors` are the weights and then the parameters as (n_sets, K), or (n_sets, 1) with `copies` =
-    K where one number serves all members. A location is taken off beforehand, which keeps its
-    digits: `shift` is Σ wₖ locₖ, and `origin` the location that is left, 0.
+    K where one number serves all members; where members stand for several individuals, their
+    numbers come between the two. A location is taken off beforehand, which keeps its digits:
+    `shift` is Σ wₖ locₖ, and `origin` the location that is left, 0.
     """
 
     d: Distribution
@@ -57,6 +58,7 @@ class Members:
     copies: int = 1
     shift: Tensor | float = 0.0
     origin: tuple[Tensor, ...] = ()
+    counted: bool = False
 
     @classmethod
     def of(cls, d: Distribution, weights: Tensor | None, sets: Sets) -> Members:
@@ -68,36 +70,49 @@ class Members:
         if sets.size is None and weights is None:
             weights = one.inside(next(iter(parameters(d).values()))).double()
         named = {name: one.repeat_last(value) for name, value in parameters(d).items()}
+        values = list(named.values())
+        like = values[0].new_ones((), dtype=torch.float64)
+        times = None if sets.counts is None else one.fill(sets.tensor("counts", like), 0.0)
         shift: Tensor | float = 0.0
         origin: tuple[Tensor, ...] = ()
         if "loc" in named:
             loc = named.pop("loc").double()
-            shift = (loc if weights is None else loc * weights).sum(1)
-            origin = (loc.new_zeros(()),)
+            shift = (loc if weights is None else loc * weights).mul(1 if times is None else times)
+            shift = shift.sum(1)
+            origin = (like.new_zeros(()),)
         values, copies = list(named.values()), 1
         if weights is None and all(value.stride(1) == 0 for value in values):
             values, copies = [value[:, :1] for value in values], sets.size or 1
+            if times is not None:
+                times, copies = times.sum(1, keepdim=True), 1
         values = [value.double() for value in values]
-        ones = values[0].new_ones(()).expand(len(values[0]), 1)
-        tensors = (ones if weights is None else weights, *values)
-        return cls(d, weights is not None, tensors, copies, shift, origin)
+        ones = like.expand(len(values[0]), 1)
+        numbers = () if times is None else (times,)
+        tensors = (ones if weights is None else weights, *numbers, *values)
+        return cls(d, weights is not None, tensors, copies, shift, origin, times is not None)
 
     def cgf(self, s: Tensor, weights: Tensor, *values: Tensor, biased: bool = False) -> Tensor:
         """K(s) for s of shape (n_sets, nodes); `biased` adds log K'(s), in closed form."""
+        times, values = values[: self.counted], values[self.counted :]
+
+        def total(each: Tensor) -> Tensor:
+            return (each * times[0].unsqueeze(-1) if times else each).sum(1) * self.copies
+
         d = rebuild(self.d, (*self.origin, *(value.unsqueeze(-1) for value in values)))
         w, s = weights.unsqueeze(-1), s.unsqueeze(1)
-        out = family_of(d).cgf(d, w * s if self.weighted else s).sum(1) * self.copies
+        out = total(family_of(d).cgf(d, w * s if self.weighted else s))
         if not biased:
             return out
         if isinstance(d, Gamma):
             slope = d.concentration * w / (d.rate - w * s)
         else:
             slope = d.total_count * w / torch.expm1(softplus(-d.logits) - w * s)
-        return out + (slope.sum(1) * self.copies).log()
+        return out + total(slope).log()
 
     def domain(self) -> tuple[Tensor, Tensor]:
         """The open interval of real s on which K is finite, for each set, without gradient."""
         weights, *values = (t.detach() for t in self.tensors)
+        values = values[self.counted :]
         d = rebuild(self.d, (*self.origin, *values))
         low, high = family_of(d).cgf_domain(d)
         away, down = weights == 0, weights < 0

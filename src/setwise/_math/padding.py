@@ -78,17 +78,17 @@ def partition(
 def batches(sets: Sets, unit: float, power: float = 1.0, apart: int = 0) -> list[tuple[Ints, Sets]]:
     """(set numbers, those sets) in batches of similar size, for `in_parts`.
 
-    A set padded to K members costs unit · K^power. Sets of up to `apart` members, to which another
-    formula applies, are batches of their own, size by size.
+    A set padded to K members costs unit · K^power. Sets of up to `apart` individuals, to which
+    another formula applies, are batches of their own, number by number.
     """
 
     def make() -> list[tuple[Ints, Sets]]:
-        alone = [np.flatnonzero(sets.sizes == k) for k in range(1, apart + 1)]
-        rest = np.flatnonzero(sets.sizes > apart)
+        alone = [np.flatnonzero(sets.individuals == k) for k in range(1, apart + 1)]
+        rest = np.flatnonzero(sets.individuals > apart)
         parts = [rest[at] for at in partition(sets.sizes[rest], lambda k: unit * k**power)]
         return [(which, sets.take(which)) for which in (*alone, *parts) if len(which)]
 
-    if sets.size is not None:
+    if sets.size is not None and sets.counts is None:
         return [(np.arange(len(sets)), sets)]
     found: list[tuple[Ints, Sets]] = _once(sets, ("batches", unit, power, apart), make)
     return found

@@ -170,7 +170,12 @@ def _binary(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
 
     def rule(which: Ints, part: Sets) -> Tensor:
         zero, one = _two_logits(part.members(distribution.logits), part.flat)
-        return log_count(one, zero, k[torch.from_numpy(which).to(k.device)])
+        times = (
+            None
+            if part.counts is None
+            else Padded.of(part.flat).fill(part.tensor("counts", k), 0.0)
+        )
+        return log_count(one, zero, k[torch.from_numpy(which).to(k.device)], times)
 
     return in_parts(batches(sets, unit=4.0, power=2), rule)
 

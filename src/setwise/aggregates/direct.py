@@ -99,14 +99,14 @@ class PrimaryInstance(Aggregate):
         return sets.mean(point_estimate(members)) if has_mean(members) else None
 
 
-@likelihood(PrimaryInstance, Distribution)
+@likelihood(PrimaryInstance, Distribution, counts=True)
 def _primary(
     aggregate: PrimaryInstance, distribution: Distribution, sets: Sets, y: Tensor
 ) -> Tensor:
     """Mean of the members' densities at y."""
     _check_classes(distribution, y)
     densities = log_density(distribution, sets.repeat(y))
-    return sets.logsumexp(densities) - sets.tensor("sizes", y).to(y.dtype).log()
+    return sets.logsumexp(densities) - sets.tensor("individuals", y).to(y.dtype).log()
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ class AnyPositive(Aggregate):
         return [cls(), cls(positive=0)]
 
 
-@likelihood(AnyPositive, Categorical)
+@likelihood(AnyPositive, Categorical, counts=True)
 def _any_positive(
     aggregate: AnyPositive, distribution: Categorical, sets: Sets, y: Tensor
 ) -> Tensor:

@@ -63,8 +63,9 @@ class Sum(Aggregate):
 
     def _weight_sums(self, sets: Sets, weights: Any) -> NDArray[np.float64]:
         if weights is None or not len(sets):
-            return sets.sizes.astype(np.float64)
-        sums: NDArray[np.float64] = np.add.reduceat(weights, sets.offsets[:-1])
+            return sets.individuals.astype(np.float64)
+        each = weights if sets.counts is None else weights * sets.counts
+        sums: NDArray[np.float64] = np.add.reduceat(each, sets.offsets[:-1])
         check_each(
             sums != 0,
             lambda at: (
@@ -80,7 +81,8 @@ class Sum(Aggregate):
         return total.double().numpy() / (1.0 if divisor is None else divisor)
 
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
-        if sets.weights is None and (sets.size or not self.averaged):  # one number for all members
+        equal = sets.size is not None and sets.counts is None
+        if sets.weights is None and (equal or not self.averaged):  # one number for all members
             one = np.full(1, 1 / sets.size if self.averaged and sets.size else 1.0)
             return as_strided(one, (len(sets.indices),), (0,)), 0.0
         weights = np.ones(len(sets.indices)) if sets.weights is None else sets.weights
@@ -147,7 +149,7 @@ def _as_count(aggregate: Sum, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
             ),
             sets.set_ids,
         )
-    v = y.double() * sets.tensor("sizes", y) if aggregate.averaged else y.double()
+    v = y.double() * sets.tensor("individuals", y) if aggregate.averaged else y.double()
     whole = v.round()
     possible = ((v - whole).abs() <= 1e-6 * v.abs().clamp(min=1)) & (whole >= 0)
     return torch.where(possible, whole, 0.0), possible
@@ -166,7 +168,7 @@ def _shared(value: Tensor, sets: Sets) -> Tensor | None:
 # ---- closed forms
 
 
-@likelihood(Sum, Normal)
+@likelihood(Sum, Normal, counts=True)
 def _normal(aggregate: Sum, distribution: Normal, sets: Sets, y: Tensor) -> Tensor:
     """Closed form: normal again."""
     total, scale = _as_sum(aggregate, sets, y)
@@ -174,14 +176,14 @@ def _normal(aggregate: Sum, distribution: Normal, sets: Sets, y: Tensor) -> Tens
     if weights is not None:
         loc, spread = loc * weights, spread * weights
     if spread.stride(0) == 0:  # one number for all rows
-        variance = spread[0].square() * sets.tensor("sizes", y)
+        variance = spread[0].square() * sets.tensor("individuals", y)
     else:
         variance = sets.sum(spread.square())
     z = (total - sets.sum(loc)) * variance.rsqrt()
     return scale - 0.5 * (z * z + variance.log() + math.log(2 * math.pi))
 
 
-@likelihood(Sum, Cauchy)
+@likelihood(Sum, Cauchy, counts=True)
 def _cauchy(aggregate: Sum, distribution: Cauchy, sets: Sets, y: Tensor) -> Tensor:
     """Closed form: Cauchy again, the scales added."""
     total, scale = _as_sum(aggregate, sets, y)
@@ -192,7 +194,7 @@ def _cauchy(aggregate: Sum, distribution: Cauchy, sets: Sets, y: Tensor) -> Tens
     return log_density(Cauchy(sets.sum(loc), sets.sum(width), validate_args=False), total) + scale
 
 
-@likelihood(Sum, Poisson)
+@likelihood(Sum, Poisson, counts=True)
 def _poisson(aggregate: Sum, distribution: Poisson, sets: Sets, y: Tensor) -> Tensor:
     """Closed form: Poisson again, the rates added."""
     count, possible = _as_count(aggregate, sets, y)
@@ -203,8 +205,8 @@ def _poisson(aggregate: Sum, distribution: Poisson, sets: Sets, y: Tensor) -> Te
 # ---- closed forms where members share a parameter, inversion elsewhere
 
 
-@likelihood(Sum, Exponential)
-@likelihood(Sum, Gamma)
+@likelihood(Sum, Exponential, counts=True)
+@likelihood(Sum, Gamma, counts=True)
 def _gamma(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     """Closed form (gamma) for one rate, else inversion along a saddle-point contour."""
     rate, weights = _shared(distribution.rate, sets), _member_weights(sets, y)
@@ -217,10 +219,10 @@ def _gamma(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     if isinstance(distribution, Gamma):
         shape = sets.sum(distribution.concentration)
     else:
-        shape = sets.tensor("sizes", y).to(rate.dtype)
+        shape = sets.tensor("individuals", y).to(rate.dtype)
     one = Gamma(shape, rate, validate_args=False)
     # A single exponential is possible at 0, where the gamma density is only a limit.
-    single = sets.tensor("sizes", y) == 1
+    single = sets.tensor("individuals", y) == 1
     at_zero = torch.where(
         single & (total == 0) & (one.concentration == 1), one.rate.log(), -math.inf
     )
@@ -228,7 +230,7 @@ def _gamma(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     return torch.where(inside, log_density(one, torch.where(inside, total, 1.0)), at_zero) + scale
 
 
-@likelihood(Sum, Continuous)
+@likelihood(Sum, Continuous, counts=True)
 def _continuous(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
     """Inversion of the characteristic function along a saddle-point contour."""
     total, scale = _as_sum(aggregate, sets, y)
@@ -251,7 +253,7 @@ def _student(aggregate: Sum, distribution: StudentT, sets: Sets, y: Tensor) -> T
 def _inverted(d: Distribution, sets: Sets, total: Tensor) -> Tensor:
     """log density of Σ wₖZₖ at `total`."""
     weights = _member_weights(sets, total)
-    if sets.size == 1:
+    if sets.individuals[0] == 1:
         if weights is None:
             return log_density(d, total).double()
         return (log_density(d, total / weights) - weights.abs().log()).double()
@@ -272,7 +274,7 @@ def _inverted(d: Distribution, sets: Sets, total: Tensor) -> Tensor:
     return torch.where(inside, out, -math.inf)
 
 
-@likelihood(Sum, NegativeBinomial)
+@likelihood(Sum, NegativeBinomial, counts=True)
 def _negative_binomial(
     aggregate: Sum, distribution: NegativeBinomial, sets: Sets, y: Tensor
 ) -> Tensor:
@@ -291,7 +293,7 @@ def _counted(distribution: NegativeBinomial, sets: Sets, count: Tensor) -> Tenso
     def rule(which: Ints, part: Sets) -> Tensor:
         at = torch.from_numpy(which).to(count.device)
         d: Any = double(map_parameters(distribution, part.members))
-        if part.size == 1:
+        if part.individuals[0] == 1:
             return log_density(d, count[at])
         none = part.flat.sum(log_density(d, torch.zeros_like(d.logits)))
         positive = count[at] > 0

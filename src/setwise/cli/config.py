@@ -230,4 +230,7 @@ Noise = Annotated[
     list[str] | None, typer.Option(help="Noise on the labels: flip=0.1, normal=2 or laplace=0.5.")
 ]
 Id = Annotated[str, typer.Option(help="Column of the rows file that names a row; else 0, 1, 2, …")]
+Trusted = Annotated[
+    bool, typer.Option("--trusted", help="Read files of the model that cannot be checked.")
+]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of words.")]

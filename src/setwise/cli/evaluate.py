@@ -33,6 +33,7 @@ def evaluate(
     weight: c.Weight = None,
     noise: c.Noise = None,
     id: c.Id = "",
+    trusted: c.Trusted = False,
     json: c.Json = False,
 ) -> None:
     """Judge a model by rows whose targets are known, or by labels of other sets.
@@ -47,7 +48,7 @@ def evaluate(
     blocks = c.sets_specs(ctx.meta["order"], ctx.params)
     if not truth and not blocks:
         raise Mistake("judge by --truth column, or by --sets sets.csv --observe mean --y income …")
-    est, columns = load(model)
+    est, columns = load(model, trusted)
     id = id or (columns.id or "")
     table = read(rows, [id, truth, *(n for b in blocks for n in b.group)], columns.missing)
     for feature in columns.features:

@@ -32,6 +32,7 @@ def predict(
     ] = 0.9,
     id: c.Id = "",
     batch: Annotated[int, typer.Option(min=1, help="Rows at a time.")] = BATCH,
+    trusted: c.Trusted = False,
     json: c.Json = False,
 ) -> None:
     """Predict every row of a file, in batches: a file may be larger than memory."""
@@ -50,7 +51,7 @@ def predict(
             raise Mistake(f"{out} is a folder: --out is a file")
         if out.exists() and rows.exists() and out.samefile(rows):
             raise Mistake(f"{out} is the file of rows itself: name another --out")
-    est, columns = load(model)
+    est, columns = load(model, trusted)
     unknown: Counter[str] = Counter()
     name = id or (columns.id if columns.id in names_in(rows) else None)
     parts = _predictions(est, columns, rows, name, interval, batch, unknown)
@@ -76,7 +77,7 @@ def predict(
         facts_table(console, [("Predicted", rows_done, ""), ("Saved", str(out), "")])
 
 
-def load(folder: Path) -> tuple[Any, Columns]:
+def load(folder: Path, trusted: bool = False) -> tuple[Any, Columns]:
     """A model that `setwise fit` wrote."""
     import setwise as sw
     from setwise.cli.columns import Columns
@@ -85,9 +86,9 @@ def load(folder: Path) -> tuple[Any, Columns]:
         raise Mistake(f"{folder}: there is no such folder; give the one that setwise fit wrote")
     columns = Columns.load(folder)
     try:
-        return sw.load(folder), columns
+        return sw.load(folder, trusted=trusted), columns
     except (ValueError, ImportError) as error:
-        raise Mistake(str(error)) from None
+        raise Mistake(str(error).replace("give trusted=True", "give --trusted")) from None
 
 
 def _predictions(

@@ -9,8 +9,9 @@ model files of the boosting libraries, safetensors). `setwise.json` is an object
 * `estimator`, `params`: the class of the estimator and its constructor's arguments;
 * `family`, `learner`: what the arguments meant when the estimator was fitted;
 * `model`: the `class` of the model, the `facts` that it needs and the `folder` of its files;
+* `encoder`: what the columns of a data frame were (`setwise.Encoder`);
 * `shared`, `spread`, `steps`, `intercept`, `identifiability`, `alignment`, `n_features_in`,
-  `feature_names_in`, `history`: the fitted attributes of these names;
+  `history`: the fitted attributes of these names;
 * `summary`: what `est.summary()` says of the fit, and what `align` is sure of;
 * `files`: the sha256 of every other file.
 
@@ -46,6 +47,7 @@ from sklearn.exceptions import NotFittedError
 from setwise._files import beside
 from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family
+from setwise.frames import Encoder
 from setwise.identifiability import Alignment, Identifiability
 from setwise.io.encoding import arguments, decode, encode, known
 from setwise.learners import Learner, models
@@ -62,7 +64,7 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "setwise": str, "estimator": str, "params": dict, "family": dict, "learner": dict,
     "model": dict, "shared": list, "spread": list, "steps": int, "intercept": dict,
     "identifiability": dict, "alignment": (dict, type(None)), "n_features_in": (int, type(None)),
-    "feature_names_in": (list, type(None)), "history": list,
+    "encoder": (dict, type(None)), "history": list,
     "validation": dict, "summary": dict, "files": dict,
 }  # fmt: skip
 
@@ -129,7 +131,6 @@ def _describe(
     if isinstance(labels, dict) and labels["kind"] == "unsaved":  # but predictions need them
         params["n_classes"] = encode(est.classes_)
     alignment = est.alignment_
-    names = getattr(est, "feature_names_in_", None)
     return {
         "format": FORMAT,
         "sha256": "0" * 64,
@@ -146,7 +147,7 @@ def _describe(
         "identifiability": est.identifiability_.facts(),
         "alignment": None if alignment is None else alignment.facts(),
         "n_features_in": est.n_features_in_,
-        "feature_names_in": None if names is None else [str(name) for name in names],
+        "encoder": None if est.encoder_ is None else est.encoder_.facts(),
         "history": est.history_,
         "validation": {name: getattr(est, name + "_") for name in VALIDATION},
         "summary": told,
@@ -183,19 +184,34 @@ class Saveable:
         """Writes the fitted estimator into a folder, without pickle; `setwise.load` reads it."""
         save(self, Path(folder))
 
+    def export_onnx(self, path: str | Path, X: Any = None) -> Path:
+        """Writes the fitted model as ONNX, for use without this library; needs `setwise[onnx]`.
 
-def load(folder: str | Path, *, module: Any = None) -> Any:
+        The graph takes `X`, float64 of shape (rows, features), and gives `raw`, the raw parameters
+        of each row, and `mean` (what `predict` gives) or the class `probabilities`. Linear models,
+        boosted trees on numbers, networks and averages of them can be exported. A module that takes
+        rows of another shape needs some rows `X` to see it.
+        """
+        from setwise.io.onnx import export_onnx
+
+        return export_onnx(self, path, X)
+
+
+def load(folder: str | Path, *, module: Any = None, trusted: bool = False) -> Any:
     """The fitted estimator that `est.save(folder)` wrote; it predicts exactly the same.
 
     Nothing in the folder is run as code, so it may come from a stranger. A network of your own is
     saved without its code: give the module again, with any weights, as `module`. A folder that
     is missing, was cut short or altered, or was written by a newer version is a ValueError.
+
+    A few models are kept in files whose content cannot be checked: CatBoost's with categories.
+    They are refused unless `trusted` says that whoever made the folder is to be trusted.
     """
     folder = Path(folder)
     body = _read(folder)
     _check_files(folder, body["files"])
     try:
-        return _rebuild(folder, body, module)
+        return _rebuild(folder, body, module, trusted)
     except (ImportError, MemoryError):
         raise
     except Exception as error:  # a library may raise anything about what it cannot read
@@ -250,7 +266,7 @@ def _check_files(folder: Path, files: dict[str, Any]) -> None:
             raise ValueError(f"{path} was cut short or altered: copy the whole folder again")
 
 
-def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
+def _rebuild(folder: Path, body: dict[str, Any], module: Any, trusted: bool) -> Any:
     cls = known(body["estimator"], _estimators(), "estimator")
     est = cls(**{name: decode(value, module) for name, value in body["params"].items()})
     est.family_, est.learner_ = decode(body["family"], module), decode(body["learner"], module)
@@ -266,23 +282,21 @@ def _rebuild(folder: Path, body: dict[str, Any], module: Any) -> Any:
     model, own = known(body["model"]["class"], models(), "model"), body["model"]["folder"]
     if not OURS.fullmatch(own):
         raise ValueError(f"{own!r} is no folder of a model")
-    given = {}
-    if "module" in inspect.signature(model.load).parameters:
-        given["module"] = module
-    elif module is not None:
+    if module is not None and "module" not in inspect.signature(model.load).parameters:
         raise ValueError(f"module= is for networks of your own, but this is a {model.__name__}")
-    est.model_ = model.load(folder / own, body["model"]["facts"], **given)
+    facts = body["model"]["facts"]
+    est.model_ = model.reopen(folder / own, facts, module=module, trusted=trusted)
     est.identifiability_ = Identifiability.from_facts(body["identifiability"])
     alignment = body["alignment"]
     est.alignment_ = None if alignment is None else Alignment.from_facts(alignment)
     est._describe_again(folder / own, body["summary"])
     for name in VALIDATION:
         setattr(est, name + "_", body["validation"][name])
-    for name in ("steps", "history", "n_features_in"):
+    for name in ("steps", "history"):
         setattr(est, f"{name}_", body[name])
-    names = body["feature_names_in"]
-    if names is not None:
-        est.feature_names_in_ = np.array([str(name) for name in names], dtype=object)
+    columns = body["encoder"]
+    encoder = None if columns is None else Encoder.from_facts(columns)
+    est._know_columns(encoder, body["n_features_in"])
     return est
 
 

@@ -1,7 +1,7 @@
 """Learners: how features become parameters. One file each; none ever sees an aggregate."""
 
 from setwise.learners.auto import Auto
-from setwise.learners.base import Fitted, Learner, Model, Task, learners, models, resolve
+from setwise.learners.base import Fitted, Learner, Model, Place, Task, learners, models, resolve
 from setwise.learners.boosting import CatBoost, LightGBM, XGBoost
 from setwise.learners.em import EM
 from setwise.learners.ensemble import Blend, Ensemble
@@ -20,6 +20,7 @@ __all__ = [
     "Linear",
     "Model",
     "Network",
+    "Place",
     "Task",
     "XGBoost",
     "learners",

@@ -8,10 +8,11 @@ takes a `Task` (features and an objective over the rows' raw parameters) and ret
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +28,7 @@ from setwise.objective import Intercept, Objective
 if TYPE_CHECKING:
     from setwise.identifiability import Identifiability
 
-__all__ = ["Fitted", "Learner", "Model", "Task", "learners", "models", "resolve", "shares"]
+__all__ = ["Fitted", "Learner", "Model", "Place", "Task", "learners", "models", "resolve", "shares"]
 
 
 @dataclasses.dataclass
@@ -52,11 +53,20 @@ class Task:
     guide: Tensor | None = None  # (rows, outputs)
     seed: int = 0
     progress: Progress = dataclasses.field(default_factory=Progress)
+    place: Place | None = None  # where to fit, if not here
 
     @property
     def intercept(self) -> Intercept:
         """`raw` and `shared` as the model without features."""
         return Intercept(self.raw, self.shared)
+
+
+class Place(Protocol):
+    """Other processes, where a learner that `distributes` is fitted."""
+
+    def fit(self, learner: Any, task: Task) -> Fitted:
+        """What `learner.fit(task)` gives, from their work."""
+        ...
 
 
 class Model(ABC):
@@ -73,7 +83,17 @@ class Model(ABC):
     @classmethod
     @abstractmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> Model:
-        """The model that `save` wrote; runs no code from the files."""
+        """The model that `save` wrote; runs no code from the files.
+
+        It may take `module` (a torch module of the user's own) and `trusted` by name; see
+        `setwise.load`.
+        """
+
+    @classmethod
+    def reopen(cls, folder: Path, facts: dict[str, Any], **options: Any) -> Model:
+        """`load` with those of the options that it takes."""
+        taken = inspect.signature(cls.load).parameters
+        return cls.load(folder, facts, **{k: v for k, v in options.items() if k in taken})
 
     def importance(self) -> NDArray[np.float64] | None:
         """How much each feature matters, where the learner knows; adds up to 1."""
@@ -101,6 +121,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     missing: ClassVar[bool] = False  # takes NaN in X
     sparse: ClassVar[bool] = False  # takes scipy sparse X
     stops: ClassVar[bool] = True  # learns step by step and is stopped by held-out sets
+    distributes: ClassVar[bool] = False  # can be fitted at a `place`
 
     @abstractmethod
     def fit(self, task: Task) -> Fitted:

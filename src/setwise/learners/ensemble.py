@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 import math
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,8 +37,8 @@ class Ensemble(Learner):
 
     Breiman, "Bagging predictors", Machine Learning 1996.
 
-    >>> Ensemble("lightgbm", n=5)
-    Ensemble(learner='lightgbm', n=5)
+    >>> Ensemble("linear", n=5)
+    Ensemble(learner='linear', n=5)
     """
 
     def __init__(
@@ -58,6 +57,11 @@ class Ensemble(Learner):
     def sparse(self) -> bool:  # type: ignore[override]
         """Whether the learner takes scipy sparse X."""
         return resolve(self.learner).sparse
+
+    @property
+    def distributes(self) -> bool:  # type: ignore[override]
+        """Whether the learner can be fitted by several processes."""
+        return resolve(self.learner).distributes
 
     def fit(self, task: Task) -> Fitted:
         """Fits the copies one after another."""
@@ -151,7 +155,7 @@ def average(outputs: Sequence[str], raws: Tensor, weights: Sequence[float]) -> T
 
     Classes are averaged as probabilities, logarithms as what they are the logarithms of.
 
-    >>> average(["log_rate"], torch.tensor([[[0.0]], [[math.log(3.0)]]]), [0.5, 0.5]).exp()
+    >>> average(["log_rate"], torch.tensor([[[0.0]], [[math.log(3.0)]]]), [0.5, 0.5]).exp().round()
     tensor([[2.]])
     """
     share = torch.tensor(weights, dtype=raws.dtype)[:, None, None]
@@ -265,15 +269,17 @@ class EnsembleModel(Model):
         }
 
     @classmethod
-    def load(cls, folder: Path, facts: dict[str, Any], module: Any = None) -> EnsembleModel:
+    def load(
+        cls, folder: Path, facts: dict[str, Any], module: Any = None, trusted: bool = False
+    ) -> EnsembleModel:
         """The models that `save` wrote."""
-        known, parts = models(), []
-        for i, told in enumerate(facts["parts"]):
-            kind = known[told["class"]]
-            given = (
-                {"module": module} if "module" in inspect.signature(kind.load).parameters else {}
+        known = models()
+        parts = [
+            known[told["class"]].reopen(
+                folder / f"part-{i}", told["facts"], module=module, trusted=trusted
             )
-            parts.append(kind.load(folder / f"part-{i}", told["facts"], **given))
+            for i, told in enumerate(facts["parts"])
+        ]
         matches = [
             Match(m["classes"] and tuple(m["classes"]), m["slope"], m["shift"], tuple(m["offset"]))
             for m in facts["matches"]

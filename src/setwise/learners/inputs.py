@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.utils.data import Subset
 
+from setwise.frames import Encoded, is_frame
+
 __all__ = [
     "as_array",
     "as_table",
@@ -20,11 +22,6 @@ __all__ = [
     "native",
     "take_rows",
 ]
-
-
-def is_frame(X: Any) -> bool:
-    """Whether X is a data frame: its columns have names."""
-    return hasattr(X, "columns") or hasattr(X, "column_names")
 
 
 def _is_dataset(X: Any) -> bool:
@@ -64,19 +61,11 @@ def feature_names(X: Any) -> list[str] | None:
     return [str(name) for name in names]
 
 
-def check_features(X: Any, number: int | None, names: list[str] | None) -> None:
-    """Raises where X has other columns than the table of the fit."""
+def check_features(X: Any, number: int | None) -> None:
+    """Raises where X has another number of features than the table of the fit."""
     found = n_features(X)
     if number is not None and found is not None and found != number:
         raise ValueError(f"X has {found} features, but the model was fitted with {number}")
-    mine = feature_names(X)
-    if names is not None and mine is not None and list(names) != mine:
-        missing = [name for name in names if name not in mine]
-        extra = [name for name in mine if name not in names]
-        raise ValueError(
-            f"the columns of X are not those of the fit: missing {missing[:5]}, unknown {extra[:5]}"
-            + ("" if missing or extra else "; they are the same in another order")
-        )
 
 
 def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
@@ -98,6 +87,8 @@ def as_array(X: Any, *, missing: bool, who: str) -> NDArray[np.float64]:
     """
     if sparse.issparse(X):
         raise TypeError(f"{who} does not take sparse X: use X.toarray(), or setwise.Linear()")
+    if isinstance(X, Encoded):
+        return X.dense(missing)
     if is_frame(X):
         import narwhals as nw
 
@@ -137,6 +128,8 @@ def native(X: Any) -> Any:
     """X in a form that boosting libraries take: frames become pandas, tensors arrays."""
     if hasattr(X, "detach"):
         return X.detach().cpu().numpy()
+    if isinstance(X, Encoded):
+        return X.frame()
     if hasattr(X, "to_pandas"):
         return X.to_pandas()
     return X

@@ -93,7 +93,7 @@ def _told(task: Task) -> float:
     objective = task.objective
     raw = task.raw.expand(objective.n_rows, -1).contiguous()
     slope = objective.gradient(raw, task.shared).gradient.double()
-    members = sum(float(term.weight @ term.sets.sizes) for term in objective.terms)
+    members = sum(float(term.weight @ term.sets.individuals) for term in objective.terms)
     own = objective.family.information(raw[:1], task.shared, task.seed)[0] * members
     seen = slope.square().sum(0)
     if objective.of_classes:

@@ -24,8 +24,10 @@ from setwise.likelihood.registry import (
     log_likelihood,
     rules,
 )
+from setwise.likelihood.unknown import LEARNED, Unknown
 
 __all__ = [
+    "LEARNED",
     "Aggregate",
     "Bounds",
     "ClassLabel",
@@ -38,6 +40,7 @@ __all__ = [
     "Rule",
     "SetSizes",
     "Targets",
+    "Unknown",
     "Unordered",
     "aggregates",
     "by_size",

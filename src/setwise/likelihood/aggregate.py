@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, Self
 
@@ -16,9 +18,10 @@ from torch.distributions import Distribution
 
 from setwise._distinct import repeating
 from setwise._subclasses import concrete_subclasses
-from setwise.distributions import point_estimate
+from setwise.distributions import Family, point_estimate
 from setwise.errors import SetError
 from setwise.likelihood.outcome import Number, Outcome, SetSizes, Targets
+from setwise.likelihood.unknown import Unknown
 from setwise.observations import Observations
 from setwise.sets import Sets
 
@@ -40,6 +43,7 @@ class Aggregate(ABC):
     of_differences: ClassVar[bool] = False  # T is a function of z₁ − z₂
     distinct: ClassVar[bool] = False  # T compares members: a row with itself says nothing
     user_defined: ClassVar[bool] = False  # T is a function passed by the user
+    learnable: ClassVar[tuple[str, ...]] = ()  # fields that may be "learned", see `unknown`
     default_n_classes: ClassVar[int | None] = None  # the number of classes, where none is given
     not_on_command_line: ClassVar[str] = ""  # what to do where the command line cannot make one
 
@@ -90,6 +94,49 @@ class Aggregate(ABC):
     def informative(self, targets: Targets, size: int) -> bool:
         """Whether y of sets of this size depends on the members' targets at all."""
         return True
+
+    # ---- numbers that a fit learns: own fields first, then those of `aggregate`, if it wraps one
+
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """The fields that are "learned", with those of an aggregate inside."""
+        inner = getattr(self, "aggregate", None)
+        own = tuple(name for name in self.learnable if isinstance(getattr(self, name), str))
+        return own if inner is None else own + inner.learned
+
+    def unknown(self, family: Family, y: Any = None) -> tuple[Unknown, ...]:
+        """One for each name in `learned`; the y that were seen tell where to begin."""
+        inner = getattr(self, "aggregate", None)
+        return () if inner is None else inner.unknown(family, y)
+
+    def with_values(self, values: Sequence[Any]) -> Self:
+        """The same with what is `learned` filled in, by numbers or by tensors.
+
+        A tensor is of one number, or of one for each set, which the rules then have to take.
+        """
+        own = [name for name in self.learnable if isinstance(getattr(self, name), str)]
+        rest = values[len(own) :]
+        return self._with(
+            dict(zip(own, values, strict=False)), lambda inner: inner.with_values(rest)
+        )
+
+    def take(self, which: Any) -> Self:
+        """The aggregate of these sets only: numbers that it has for each set are taken along."""
+        fields = ((name, getattr(self, name)) for name in self.learnable)
+        each = {n: v[which] for n, v in fields if isinstance(v, Tensor) and v.ndim}
+        return self._with(each, lambda inner: inner.take(which))
+
+    def _with(self, fields: dict[str, Any], inside: Callable[[Aggregate], Aggregate]) -> Self:
+        """Fields, and an aggregate inside, replaced without the checks of the constructor."""
+        inner = getattr(self, "aggregate", None)
+        if inner is not None and (made := inside(inner)) is not inner:
+            fields["aggregate"] = made
+        if not fields:
+            return self
+        out = copy.copy(self)
+        for name, value in fields.items():
+            object.__setattr__(out, name, value)
+        return out
 
     def with_classes(self, n_classes: int) -> Self:
         """The same with `n_classes` filled in, where that is a parameter that was left open."""

@@ -64,8 +64,8 @@ class SetSizes:
         """Raises where a set has another size."""
         why = f": {self.why}" if self.why else ""
         check_each(
-            self.takes(sets.sizes),
-            lambda at: f"has {sets.sizes[at]} members: {who!r} takes sets of {self}{why}",
+            self.takes(sets.individuals),
+            lambda at: f"has {sets.individuals[at]} members: {who!r} takes sets of {self}{why}",
         )
 
     def __str__(self) -> str:
@@ -218,7 +218,7 @@ class PerClass(Outcome):
             wanted = "whole numbers from 0 on (for shares use Proportions)"
             _check_totals(sets, _whole(who, array, wanted), array)
         else:
-            sizes = sets.sizes if columns is None else sets.sizes[:, None]
+            sizes = sets.individuals if columns is None else sets.individuals[:, None]
             _check_totals(sets, _counts_of(array, np.broadcast_to(sizes, array.shape)), array)
         return array
 
@@ -263,9 +263,9 @@ def _check_totals(sets: Sets, counts: Floats, y: Floats) -> None:
     total = counts if flat else counts.sum(1)
     what = "a count of" if flat else "counts that add up to"
     check_each(
-        total <= sets.sizes if flat else total == sets.sizes,
+        total <= sets.individuals if flat else total == sets.individuals,
         lambda at: (
-            f"has {sets.sizes[at]} member(s) but {what} {total[at]:g} (y = {y[at].tolist()})"
+            f"has {sets.individuals[at]} member(s) but {what} {total[at]:g} (y = {y[at].tolist()})"
         ),
     )
 

@@ -34,6 +34,15 @@ class Rule:
     how: str
     exact: bool
     class_posterior: ClassPosterior | None = None
+    counts: bool = False
+
+    def check_counts(self, sets: Sets) -> None:
+        """Raises where members stand for several individuals, and the rule cannot say so."""
+        if sets.counts is not None and not self.counts:
+            raise ValueError(
+                f"{self.aggregate.__name__} of {self.distribution.__name__} targets reads members "
+                f"one by one, but {sets!r} have counts: list every individual, with sets.expand()"
+            )
 
 
 _RULES: dict[tuple[type, type], Rule] = {}
@@ -51,13 +60,15 @@ def likelihood(
     *,
     exact: bool = True,
     class_posterior: ClassPosterior | None = None,
+    counts: bool = False,
 ) -> Callable[[RuleFunction], RuleFunction]:
     """Registers `rule(aggregate, distribution, sets, y) -> (n_sets,)` for a pair of classes.
 
     The rule gets `distribution` batched over the *members* (so `sets.flat is sets`), with unchecked
     parameters, and `y` as a tensor on their device. The first line of its docstring says how it
     computes; `exact=False` marks rules with a stated numerical error. `distribution` may also be
-    `Continuous`, `Discrete` or `Count`, for every family of that kind.
+    `Continuous`, `Discrete` or `Count`, for every family of that kind. `counts=True` says that the
+    rule heeds `sets.counts`, as `sets.sum`, `sets.mean` and `sets.logsumexp` do by themselves.
 
     For classes, `class_posterior(aggregate, distribution, sets, y)` may return log p(y) of each set
     and P(class | y) of each member in closed form (None where there is none), so that learners need
@@ -74,7 +85,7 @@ def likelihood(
             )
         how = (function.__doc__ or "").strip().split("\n")[0].rstrip(".")
         _RULES[aggregate, distribution] = Rule(
-            aggregate, distribution, function, how, exact, class_posterior
+            aggregate, distribution, function, how, exact, class_posterior, counts
         )
         return function
 
@@ -121,6 +132,7 @@ def find_rule(aggregate: type[Aggregate], distribution: type[Distribution]) -> R
 def evaluate(aggregate: Aggregate, members: Distribution, sets: Sets, y: Any) -> Tensor:
     """log p(y) with the *members'* distribution and a checked y: what learners call."""
     rule = find_rule(type(aggregate), type(members))
+    rule.check_counts(sets)
     reference = next(iter(parameters(members).values()))
     if y is not None:
         y = torch.as_tensor(y, device=reference.device)

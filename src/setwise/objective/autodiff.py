@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise.distributions import Family
+from setwise.numerics import scatter_sum
 from setwise.objective.terms import SMALL, Point, Term, derivatives
 from setwise.observations import Observations
 
@@ -71,7 +72,16 @@ class AutodiffPoint(Point):
 
     def shared_curvature(self) -> Tensor:
         out = torch.zeros_like(self.shared_gradient)
-        for i in range(len(out)):
+        slot, single = self.term.slot, list(range(len(out)))
+        if slot is not None:  # no set has two labellers: one product is enough for all of them
+            n = len(slot.kind.unknown)
+            for first in range(slot.each.start, min(slot.each.start + n, slot.each.stop)):
+                direction = torch.zeros_like(out)
+                direction[first : slot.each.stop : n] = 1.0
+                found = self._member_product(torch.zeros_like(self.leaf), direction)[1]
+                out += direction * found
+            single = [i for i in single if not slot.each.start <= i < slot.each.stop]
+        for i in single:
             with torch.enable_grad():
                 out[i] = self._derivatives(self.slopes[1][i])[1][i]
         return out
@@ -128,8 +138,8 @@ class AutodiffPoint(Point):
                 direction[where, column] = 1.0
                 out[where, column] = self._member_product(direction, zero)[0][where, column]
         if not probed.all():
-            mean = sets.sum(out) / torch.from_numpy(
-                np.add.reduceat(probed, sets.offsets[:-1], dtype=np.float64)
-            ).unsqueeze(1)
+            ids = sets.tensor("set_ids", out)
+            number = np.add.reduceat(probed, sets.offsets[:-1], dtype=np.float64)
+            mean = scatter_sum(out, ids, len(sets)) / torch.from_numpy(number).unsqueeze(1)
             out = torch.where(torch.from_numpy(probed).unsqueeze(1), out, sets.repeat(mean))
         return self._rows(out)

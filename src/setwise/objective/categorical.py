@@ -20,7 +20,7 @@ from torch.distributions import Distribution
 from setwise.distributions import Categorical, Family, map_parameters
 from setwise.likelihood import evaluate, find_rule
 from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
-from setwise.objective.terms import FirstOrder, Point, added
+from setwise.objective.terms import FirstOrder, Point, added, derivatives
 from setwise.observations import Observations
 
 __all__ = ["ClassTerm", "class_posterior"]
@@ -31,7 +31,7 @@ PART = 1 << 12, 1 << 16  # sets that products with the Hessian are computed from
 
 
 def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:
-    """log p(y) of each set, and P(class | y) of each member: zeros where y is impossible.
+    """log p(y) of each set, and P(class | y) of each individual: zeros where y is impossible.
 
     `members` is the distribution of the members. Without a closed form that is registered with the
     likelihood rule, it is the derivative of log p(y) in the normalised logits.
@@ -46,6 +46,8 @@ def class_posterior(o: Observations, members: Any) -> tuple[Tensor, Tensor]:
     with torch.enable_grad():
         each = evaluate(o.aggregate, map_parameters(members, lambda _: leaf), o.sets, o.y)
     (after,) = torch.autograd.grad(each.sum(), leaf)
+    if o.sets.counts is not None:
+        after = after / o.sets.tensor("counts", after).unsqueeze(1)
     return each.detach(), after
 
 
@@ -61,11 +63,15 @@ class ClassTerm(AutodiffTerm):
     @cached_property
     def chunks(self) -> list[Observations]:
         """The observations in parts that stay in a processor's cache while they are computed."""
-        cells = len(self.sets.indices) * len(self.family.outputs)
+        return self.cut(self.observations)
+
+    def cut(self, o: Observations) -> list[Observations]:
+        """These observations, of the same sets, in such parts."""
+        cells = len(o.sets.indices) * len(self.family.outputs)
         if cells <= CELLS:
-            return [self.observations]
-        ends = np.linspace(0, len(self.sets), cells // CELLS + 2).astype(np.int64)
-        return [self.observations.take(slice(a, b)) for a, b in pairwise(ends) if a < b]
+            return [o]
+        ends = np.linspace(0, len(o), cells // CELLS + 2).astype(np.int64)
+        return [o.take(slice(a, b)) for a, b in pairwise(ends) if a < b]
 
     @cached_property
     def some(self) -> Self | None:
@@ -77,29 +83,38 @@ class ClassTerm(AutodiffTerm):
         chosen = np.sort(np.random.default_rng(0).choice(n, enough, replace=False))
         part = self.observations.take(chosen)
         part.weight = self.weight[chosen] * (n / enough)
-        return type(self)(self.family, part, self.n_rows)
+        out = type(self)(self.family, part, self.n_rows)
+        out.slot = None if self.slot is None else self.slot.take(chosen)
+        return out
 
-    def in_chunks(self, rows: Distribution, like: Tensor) -> Iterator[tuple[Observations, Any]]:
+    def in_chunks(
+        self, rows: Distribution, like: Tensor, shared: Tensor
+    ) -> Iterator[tuple[Observations, Any]]:
         """The chunks, and the distributions of their members."""
-        for o in self.chunks:
+        slot = self.slot
+        chunks = self.chunks if slot is None else self.cut(slot.bound(self.observations, shared))
+        for o in chunks:
             index = o.sets.tensor("indices", like)
             yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
 
-    def posteriors(self, rows: Distribution, like: Tensor) -> Iterator[_Chunk]:
+    def posteriors(self, rows: Distribution, like: Tensor, shared: Tensor) -> Iterator[_Chunk]:
         """For each chunk: the members' rows, log p(y), log P(class), P(class | y), weights."""
-        for o, members in self.in_chunks(rows, like):
+        for o, members in self.in_chunks(rows, like, shared):
             each, after = class_posterior(o, members)
             weight: Any = 1.0
             if o.weight is not None:
-                given = torch.from_numpy(o.weight).to(like)
+                given = torch.as_tensor(o.weight).to(like)
                 each, weight = each * given, o.sets.repeat(given).unsqueeze(1)
+            if o.sets.counts is not None:
+                weight = weight * o.sets.tensor("counts", like).unsqueeze(1)
             yield o.sets.tensor("indices", like), each.sum(), members.logits, after, weight
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set; in chunks where it is not to be differentiated."""
-        if not len(self.sets) or (torch.is_grad_enabled() and raw.requires_grad):
+        learns = torch.is_grad_enabled() and (raw.requires_grad or shared.requires_grad)
+        if not len(self.sets) or learns or self.slot is not None:
             return super().log_likelihood(raw, shared)
-        chunks = self.in_chunks(self.family(raw), raw)
+        chunks = self.in_chunks(self.family(raw), raw, shared)
         return torch.cat([evaluate(o.aggregate, d, o.sets, o.y) for o, d in chunks])
 
     def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
@@ -107,14 +122,24 @@ class ClassTerm(AutodiffTerm):
 
         Logits are normalised once per row; the derivative of that, a projection, is done by hand.
         """
-        raw = raw.detach()
+        raw, shared = raw.detach(), shared.detach()
         rows: Any = self.family(raw)
         values, total = [], torch.zeros_like(raw)
-        for index, value, _, after, weight in self.posteriors(rows, raw):
+        for index, value, _, after, weight in self.posteriors(rows, raw, shared):
             values.append(value)
             total.index_add_(0, index, after * weight)
         gradient = rows.logits.exp() * total.sum(1, keepdim=True) - total
-        return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
+        if self.slot is None:
+            return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
+        value, at_shared = self.by_shared(raw, shared)
+        return FirstOrder(value, gradient, at_shared)
+
+    def by_shared(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+        """Value and gradient in what is learned of the aggregate."""
+        with torch.enable_grad():
+            leaf = shared.detach().clone().requires_grad_()
+            value = -self.weighted(self.at_members(self.sets.members(raw), leaf)).sum()
+        return value.detach(), derivatives(value, [leaf])[0]
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return _ClassPoint(self, raw.detach(), shared)
@@ -128,7 +153,7 @@ class _ClassPoint(Point):
         self.shared_gradient = torch.zeros_like(shared)
         self.value, self.gradient = 0.0, torch.zeros_like(raw)
         self.variances = torch.zeros_like(raw)
-        for index, value, logits, after, weight in term.posteriors(term.family(raw), raw):
+        for index, value, logits, after, weight in term.posteriors(term.family(raw), raw, shared):
             before = logits.exp()
             change = after - before * after.sum(1, keepdim=True)
             # p(1 − p) − r(1 − r): the variance before y is known, less that after
@@ -137,6 +162,9 @@ class _ClassPoint(Point):
             self.gradient.index_add_(0, index, change * weight)
             self.variances.index_add_(0, index, variance * weight)
         self.gradient.neg_()
+        if term.slot is not None:
+            value, self.shared_gradient = term.by_shared(raw, shared)
+            self.value = float(value)
 
     @cached_property
     def graph(self) -> AutodiffPoint:
@@ -146,7 +174,9 @@ class _ClassPoint(Point):
         return self.graph.product(raw, shared)
 
     def shared_curvature(self) -> Tensor:
-        return torch.zeros_like(self.shared_gradient)
+        if self.term.slot is None:
+            return torch.zeros_like(self.shared_gradient)
+        return self.graph.shared_curvature()
 
     def curvature(self) -> Tensor:
         return self.variances

@@ -154,8 +154,7 @@ class JointGaussianTerm(Term):
     def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
         parts = []
         for o in self._parts:
-            s = o.sets
-            moved = Sets._trusted(place[s.indices], s.offsets, s.weights, size=s.size)
+            moved = o.sets.moved(place[o.sets.indices])
             parts.append(Observations._trusted(o.aggregate, moved, o.y, o.weight))
         out = type(self)(self.family, parts, n_rows, self._directions, self._part)
         if self._directions is not None:

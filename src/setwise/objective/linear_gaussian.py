@@ -42,7 +42,10 @@ class _Part(NamedTuple):
 
 
 class GaussianTerm(Term):
-    """Linear observations of normal targets: y ~ N(A·loc, scale²·Σa² + noise), in closed form."""
+    """Linear observations of normal targets: y ~ N(A·loc, scale²·Σa² + noise), in closed form.
+
+    A member of n individuals has n·a in A, and n·a² in the variance.
+    """
 
     quadratic: ClassVar[bool] = True
 
@@ -58,10 +61,11 @@ class GaussianTerm(Term):
 
     @cached_property
     def linear(self) -> tuple[Floats, float]:
-        """The members' coefficients a, and the variance of the noise."""
+        """The members' coefficients in A, and the variance of the noise."""
         found = self.observations.aggregate.linear(self.sets)
         assert found is not None
-        return found
+        counts = self.sets.counts
+        return found if counts is None else (found[0] * counts, found[1])
 
     @cached_property
     def even(self) -> float | None:
@@ -92,8 +96,8 @@ class GaussianTerm(Term):
         """Σ a² of each set: the variance of y where the scale is 1 and there is no noise."""
         if self.even is not None:
             return np.asarray(self.even**2 * self.sets.sizes, np.float64)
-        a = self.linear[0]
-        return self.sums(a * a)
+        a, counts = self.linear[0], self.sets.counts
+        return self.sums(a * a if counts is None else a * a / counts)
 
     @cached_property
     def totals(self) -> Floats:

@@ -1,7 +1,8 @@
 """The objective: observations and a family as one function of the rows' raw parameters.
 
 A learner sees nothing else. `raw` has one line per row of X and one column per output of the
-family; `shared` holds the numbers that are learned once for all rows. The loss is
+family; `shared` holds the numbers that are learned once for all rows: first those of the family,
+then those of aggregates (see `unknown`). The loss is
 −Σ weight · log p(y), over all sets of all observations, so that several kinds simply add up.
 Derivatives are taken at the members and then added up per row.
 """
@@ -17,7 +18,9 @@ import torch
 from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
+from torch.distributions import Distribution
 
+from setwise._peers import ALONE, Peers
 from setwise.distributions import Family
 from setwise.errors import SetError
 from setwise.likelihood import find_rule
@@ -27,7 +30,16 @@ from setwise.objective.linear_gaussian import GaussianTerm
 from setwise.objective.overlap import join
 from setwise.objective.pairwise import DifferenceTerm
 from setwise.objective.start import guess
-from setwise.objective.terms import FirstOrder, Point, SummedPoint, Term, added, with_gradient
+from setwise.objective.terms import (
+    Beside,
+    FirstOrder,
+    Point,
+    SummedPoint,
+    Term,
+    added,
+    with_gradient,
+)
+from setwise.objective.unknown import Unknowns
 from setwise.observations import Observations
 
 __all__ = ["Batch", "Objective"]
@@ -54,15 +66,20 @@ class Objective:
     tensor([[-1., -3., -2.]], dtype=torch.float64)
     """
 
+    peers: Peers = ALONE  # who hold other sets of the same objective, see `part`
+
     def __init__(
         self,
         family: Family,
         observations: Sequence[Observations],
         n_rows: int,
         overlap: str = "independent",
+        unknowns: Unknowns | None = None,
     ) -> None:
+        # Objectives of one fit are given the same unknowns, so that `shared` means the same.
+        self.unknowns = Unknowns.of(family, observations) if unknowns is None else unknowns
         for o in observations:
-            find_rule(type(o.aggregate), family.distribution)
+            find_rule(type(o.aggregate), family.distribution).check_counts(o.sets)
             if o.sets.n_rows > n_rows:
                 where = int((o.sets.indices >= n_rows).argmax())
                 raise SetError(
@@ -77,6 +94,7 @@ class Objective:
             if i not in joined.which:
                 kind = next(kind for kind in TERMS if kind.suits(family, o))
                 terms.append(kind(family, o, n_rows))
+                terms[-1].slot = self.unknowns.slot(o)
         self.family, self.terms, self.n_rows = family, terms, n_rows
         self.overlap = joined.said
 
@@ -84,7 +102,7 @@ class Objective:
         """The loss of these terms, which are parts of its own and not checked again."""
         out = object.__new__(Objective)
         out.family, out.terms = self.family, [term for term in terms if len(term.sets)]
-        out.overlap = self.overlap
+        out.overlap, out.unknowns = self.overlap, self.unknowns
         out.n_rows = self.n_rows if n_rows is None else n_rows
         return out
 
@@ -113,7 +131,23 @@ class Objective:
     @property
     def n_shared(self) -> int:
         """The number of shared parameters."""
-        return len(self.family.shared)
+        return len(self.family.shared) + self.unknowns.size
+
+    def distribution(self, raw: Tensor, shared: Tensor) -> Distribution:
+        """The distributions of rows with these raw parameters."""
+        return self.family(raw, self.own(shared))
+
+    def units(self, raw: Tensor, shared: Tensor) -> Tensor:
+        """The size of each raw output, (outputs,), where a row has the raw numbers `raw`."""
+        return self.family.units(raw, self.own(shared))
+
+    def own(self, shared: Tensor) -> Tensor:
+        """Those of the shared parameters that are the family's."""
+        return shared[: len(self.family.shared)] if self.unknowns.size else shared
+
+    def seen(self, term: Term, shared: Tensor) -> Tensor:
+        """Those that a term knows."""
+        return self.own(shared) if term.slot is None else shared
 
     @property
     def quadratic(self) -> bool:
@@ -142,7 +176,8 @@ class Objective:
 
     def weighted(self, raw: Tensor, shared: Tensor) -> list[Tensor]:
         """weight · log p(y) of each set, for each `Observations`, differentiable."""
-        return [term.weighted(term.log_likelihood(raw, shared)) for term in self.terms]
+        found = ((t, t.log_likelihood(raw, self.seen(t, shared))) for t in self.terms)
+        return [term.weighted(each) for term, each in found]
 
     def value(self, raw: Tensor, shared: Tensor | None = None) -> float:
         """The loss."""
@@ -156,20 +191,26 @@ class Objective:
     def gradient(self, raw: Tensor, shared: Tensor | None = None) -> FirstOrder:
         """Value and gradient, in the dtype and on the device of `raw`, without synchronisation."""
         shared = self.no_shared(raw) if shared is None else shared
-        found = [term.gradient(raw, shared) for term in self.terms]
-        return FirstOrder(*map(added, zip(*found, strict=True)))
+        found = [term.gradient(raw, self.seen(term, shared)) for term in self.terms]
+        value, at_rows, own = zip(*found, strict=True)
+        padded = [torch.cat([g, g.new_zeros(len(shared) - len(g))]) for g in own]
+        return FirstOrder(added(value), added(at_rows), added(padded))
 
     def at(self, raw: Tensor, shared: Tensor | None = None) -> Point:
         """Value, gradient, curvature and Hessian products at these parameters (float64, CPU)."""
         shared = self.no_shared(raw) if shared is None else shared
-        return SummedPoint([term.at(raw, shared) for term in self.terms])
+        points = [term.at(raw, self.seen(term, shared)) for term in self.terms]
+        n = len(shared)
+        return SummedPoint([p if len(p.shared_gradient) == n else Beside(p, n) for p in points])
 
     def per_set(self, raw: Tensor, shared: Tensor | None = None) -> list[Tensor]:
         """log p(y) of each set, for each `Observations`."""
         shared = self.no_shared(raw) if shared is None else shared
         with torch.no_grad():
             found = [
-                term.log_likelihood(raw, shared).split([len(o) for o in term.parts])
+                term.log_likelihood(raw, self.seen(term, shared)).split(
+                    [len(o) for o in term.parts]
+                )
                 for term in self.terms
             ]
         return [each for some in found for each in some]
@@ -177,7 +218,11 @@ class Objective:
     def no_shared(self, like: Tensor) -> Tensor:
         """Shared parameters where none were given: an error if there should be some."""
         if self.n_shared:
-            raise ValueError(f"{self.family!r} needs shared parameters: {self.family.shared}")
+            what = [
+                *self.family.shared,
+                *(u.name for k in self.unknowns.kinds.values() for u in k.unknown),
+            ]
+            raise ValueError(f"{self.family!r} needs shared parameters: {what}")
         return like.new_zeros(0)
 
     # ---- where to begin, and the shared parameters alone
@@ -185,16 +230,18 @@ class Objective:
     def start(self, free: bool = True) -> tuple[Tensor, Tensor]:
         """Raw numbers that are the same for all rows, and shared ones, of largest likelihood.
 
-        With `free=False` the shared ones stay at 0 (a scale of 1). An observation that is
-        impossible whatever the parameters is an error.
+        With `free=False` the shared ones stay at 0 (a scale of 1). What is learned of aggregates
+        stays where it begins: without features, noise would explain everything. An observation that
+        is impossible whatever the parameters is an error.
         """
         packed, unit = map(torch.from_numpy, guess(self.family, self.observations))
         n, scale = self.n_outputs, max(self.total_weight, 1e-12)
         if not free:
             packed[n:], unit[n:] = 0.0, 0.0
+        unknown = self.unknowns.start
 
         def both(numbers: Tensor) -> tuple[Tensor, Tensor]:
-            return numbers[:n].expand(self.n_rows, -1), numbers[n:]
+            return numbers[:n].expand(self.n_rows, -1), torch.cat([numbers[n:], unknown])
 
         for o, values in zip(self.observations, self.per_set(*both(packed)), strict=True):
             bad = ~values.isfinite()
@@ -212,7 +259,7 @@ class Objective:
             loss, np.zeros(len(packed)), jac=True, method="BFGS", options={"maxiter": 50}
         )
         best = packed + (torch.from_numpy(found.x) if np.isfinite(found.fun) else 0.0) * unit
-        return best[:n], best[n:]
+        return best[:n], torch.cat([best[n:], unknown])
 
     def fit_shared(self, raw: Tensor | Callable[[Tensor], Tensor], shared: Tensor) -> Tensor:
         """The shared parameters of largest likelihood; the raw ones may be a function of them."""
@@ -222,6 +269,16 @@ class Objective:
         loss = with_gradient(lambda own: self.loss(raw(own) if callable(raw) else raw, own) / scale)
         found = optimize.minimize(loss, shared.numpy(), jac=True, method="L-BFGS-B")
         return torch.from_numpy(np.asarray(found.x, np.float64))
+
+    # ---- rows
+
+    def mean(self, rows: Tensor) -> Tensor:
+        """The mean over all rows, of numbers that are zero where a row is not `owned`."""
+        return rows.mean(0)
+
+    def owned(self, rows: Tensor) -> Tensor:
+        """Numbers of the rows, with zeros at rows that another process counts."""
+        return rows
 
     # ---- parts of it
 
@@ -237,7 +294,7 @@ class Objective:
         terms = self.terms
         if here is not None and not all(term.adds_up for term in terms):
             raw, shared = (now.detach().double().cpu() for now in here())
-            terms = [term if term.adds_up else term.split(raw, shared) for term in terms]
+            terms = [t if t.adds_up else t.split(raw, self.seen(t, shared)) for t in terms]
         # Sets are put in order once for all batches: each batch is then a slice of them.
         shuffled = [term.take(rng.permutation(len(term.sets))) for term in terms]
         ends = [np.arange(n_batches + 1) * len(term.sets) // n_batches for term in shuffled]

@@ -85,7 +85,11 @@ def _reason(family: Family, o: Observations) -> str:
 
 
 def _repeats(o: Observations) -> str:
-    """The same, where a set lists a row twice."""
+    """The same, where a set lists a row twice, or has it for several individuals."""
+    if o.sets.counts is not None and (o.sets.counts > 1).any():
+        return (
+            f"rows of {o!r} stand for several individuals, and which are in two sets is not known"
+        )
     order = np.lexsort((o.sets.indices, o.sets.set_ids))
     of, row = o.sets.set_ids[order], o.sets.indices[order]
     again = (of[1:] == of[:-1]) & (row[1:] == row[:-1])

@@ -18,7 +18,7 @@ from torch import Tensor
 from setwise.distributions import Family
 from setwise.objective.objective import Objective
 
-__all__ = ["HeldOut", "Intercept", "Judged", "judge", "respread", "surely_worse"]
+__all__ = ["HeldOut", "Intercept", "Judged", "judge", "moved_on", "respread", "surely_worse"]
 
 STEPS = 30  # of Newton's method; one or two are usual
 ENOUGH = 1e-4  # per set: a step that brings less is the last
@@ -46,11 +46,19 @@ def respread(
 ) -> tuple[Tensor, Tensor]:
     """Raw and shared numbers of the same predictions with another spread.
 
-    Probabilities of classes become more or less sure about those of the constant model.
+    Probabilities of classes become more or less sure about those of the constant model. What
+    `change` has beyond the numbers of the family is added to what is learned of aggregates.
     """
     centre = intercept.raw.to(raw) if family.spread_about_constant else raw.new_zeros(())
-    moved, own = family.respread(raw - centre, shared, change)
-    return moved + centre, own
+    n, m = len(family.shared), family.n_spread
+    moved, own = family.respread(raw - centre, shared[:n], change[:m])
+    return moved + centre, torch.cat([own, moved_on(shared[n:], change[m:])])
+
+
+def moved_on(numbers: Tensor, change: Tensor) -> Tensor:
+    """The numbers, the first of which change."""
+    k = len(change)
+    return torch.cat([numbers[:k] + change, numbers[k:]]) if k else numbers
 
 
 def judge(
@@ -59,25 +67,32 @@ def judge(
     shared: Tensor,
     intercept: Intercept,
     begin: Tensor | None = None,
+    learned: bool = True,
 ) -> Judged:
     """The mean log-likelihood per set at the best spread, and how that differs from the given one.
 
     A few sets can suit a spread by chance, so there is a penalty for its distance from that of the
-    intercept, with the weight of one set. `begin` is a change to start from.
+    intercept, with the weight of one set. `begin` is a change to start from. What was learned of
+    aggregates, such as how noisy labels are, can be fitted too much as well: it is part of the
+    spread, unless `learned` is false.
     """
     family, total = objective.family, objective.total_weight
-    at = intercept.raw[1:].to(raw), intercept.shared.to(raw)
+    n, m = len(family.shared), family.n_spread
+    at = intercept.raw[1:].to(raw), intercept.shared[:n].to(raw)
     strength = total / objective.n_sets
+    size = m + objective.unknowns.n_centres * learned
 
     def losses(change: Tensor) -> tuple[Tensor, Tensor]:
         moved, own = respread(family, raw, shared, change, intercept)
-        located = torch.cat([moved[:, 1:].mean(0) - at[0], own - at[1], 2 * change[1:]])
+        located = torch.cat(
+            [moved[:, 1:].mean(0) - at[0], own[:n] - at[1], 2 * change[1:m], change[m:]]
+        )
         away = change if objective.of_classes else located
         sets = torch.cat(objective.weighted(moved, own))
         return sets, 0.5 * strength * away.square().sum() - sets.sum()
 
-    change = raw.new_zeros(family.n_spread) if begin is None else begin.to(raw)
-    if not family.n_spread:
+    change = raw.new_zeros(size) if begin is None else begin.to(raw)
+    if not size:
         with torch.no_grad():
             sets, loss = losses(change)
         return Judged(-float(loss) / total, change, sets / total)

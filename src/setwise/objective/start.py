@@ -40,7 +40,7 @@ def _level(o: Observations) -> tuple[float, float, int] | None:
     if o.y is None or not len(o):
         return None
     y: NDArray[Any] = o.y
-    linear = o.aggregate.linear(o.sets)
+    linear = o.aggregate.bare.linear(o.sets)
     if linear is not None:
         starts = o.sets.offsets[:-1]
         total, square = (np.add.reduceat(a, starts) for a in (linear[0], linear[0] ** 2))

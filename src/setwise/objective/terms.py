@@ -18,12 +18,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from setwise._peers import ALONE, Peers
 from setwise.distributions import Family
 from setwise.likelihood import evaluate
+from setwise.objective.unknown import Slot
 from setwise.observations import Observations
 from setwise.sets import Sets
 
 __all__ = [
+    "Beside",
     "FirstOrder",
     "LeastSquares",
     "Point",
@@ -63,6 +66,7 @@ class Point(ABC):
     value: float
     gradient: Tensor  # (rows, outputs)
     shared_gradient: Tensor  # (number of shared parameters,)
+    peers: Peers = ALONE  # who have the same point with other sets
 
     @abstractmethod
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
@@ -98,6 +102,7 @@ class Term(ABC):
     quadratic: ClassVar[bool] = False  # in raw, where `least_squares` gives it
     of_classes: ClassVar[bool] = False  # raw parameters are logits, where a loss flattens out
     adds_up: ClassVar[bool] = True  # over sets; else `split` gives what does, for minibatches
+    slot: Slot | None = None  # where what is learned of the aggregate is; else `shared` has no more
 
     def __init__(self, family: Family, observations: Observations, n_rows: int) -> None:
         self.family, self.observations, self.n_rows = family, observations, n_rows
@@ -128,6 +133,7 @@ class Term(ABC):
         """How many targets of its own each row has here, by weight: one in each of its sets."""
         sets = self.sets
         of = np.repeat(self.weight, sets.sizes)
+        of = of if sets.counts is None else of * sets.counts
         return np.bincount(sets.indices, of, self.n_rows).astype(np.float64)
 
     @cached_property
@@ -149,26 +155,36 @@ class Term(ABC):
     def weighted(self, each: Tensor) -> Tensor:
         """weight · `each`, which has one entry per set."""
         given = self.observations.weight
-        return each if given is None else each * torch.from_numpy(given).to(each)
+        return each if given is None else each * torch.as_tensor(given).to(each)
 
     def take(self, set_numbers: Any) -> Self:
         """The term of these sets only: numbers, a mask, or a slice, which copies nothing."""
-        return type(self)(self.family, self.observations.take(set_numbers), self.n_rows)
+        out = type(self)(self.family, self.observations.take(set_numbers), self.n_rows)
+        out.slot = None if self.slot is None else self.slot.take(set_numbers)
+        return out
 
     def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
         """The term over another table of `n_rows` rows, in which a row has the number `place`."""
         sets, o = self.sets, self.observations
-        moved = Sets._trusted(place[sets.indices], sets.offsets, sets.weights, size=sets.size)
-        return type(self)(
-            self.family, Observations._trusted(o.aggregate, moved, o.y, o.weight), n_rows
+        moved = sets.moved(place[sets.indices])
+        out = type(self)(
+            self.family, Observations._trusted(o.aggregate, moved, o.y, o.weight, o.by), n_rows
         )
+        out.slot = self.slot
+        return out
 
     # ---- its value
 
     def at_members(self, members: Tensor, shared: Tensor) -> Tensor:
-        """log p(y) of each set from the members' raw parameters, by the registered rule."""
-        o = self.observations
-        return evaluate(o.aggregate, self.family(members, shared), o.sets, o.y)
+        """log p(y) of each set from the members' raw parameters, by the registered rule.
+
+        Where something is learned of each labeller, with the set's share in the prior of that.
+        """
+        o, slot = self.observations, self.slot
+        if slot is None:
+            return evaluate(o.aggregate, self.family(members, shared), o.sets, o.y)
+        d, o = self.family(members, shared[: len(self.family.shared)]), slot.bound(o, shared)
+        return evaluate(o.aggregate, d, o.sets, o.y) + slot.log_prior(shared)
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set, differentiable."""
@@ -236,6 +252,35 @@ def with_gradient(loss: Callable[[Tensor], Tensor]) -> Callable[[Floats], tuple[
 def added(parts: Sequence[Tensor]) -> Tensor:
     """The sum of tensors of one shape; a single one as it is."""
     return reduce(torch.add, parts)
+
+
+class Beside(Point):
+    """The point of a term that knows the first of the shared parameters only."""
+
+    def __init__(self, own: Point, n_shared: int) -> None:
+        self.own, self.more = own, n_shared - len(own.shared_gradient)
+        self.value, self.gradient = own.value, own.gradient
+        self.shared_gradient = self._padded(own.shared_gradient)
+
+    def _padded(self, shared: Tensor) -> Tensor:
+        return torch.cat([shared, shared.new_zeros(self.more)])
+
+    def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
+        at_rows, own = self.own.product(raw, shared[: len(shared) - self.more])
+        return at_rows, self._padded(own)
+
+    def shared_curvature(self) -> Tensor:
+        return self._padded(self.own.shared_curvature())
+
+    def curvature(self) -> Tensor:
+        return self.own.curvature()
+
+    def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
+        return self.own.leaf_hessian(leaf, n_leaves)
+
+    def part(self) -> Point:
+        part = self.own.part()
+        return self if part is self.own else Beside(part, len(self.shared_gradient))
 
 
 class SummedPoint(Point):

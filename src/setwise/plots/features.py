@@ -19,8 +19,9 @@ def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> An
             f"{est.learner_!r} does not tell which features matter (boosting does, and linear "
             f"models where X is given)"
         )
-    names = getattr(est, "feature_names_in_", None)
-    names = [f"feature {j}" for j in range(len(found))] if names is None else list(names)
+    names = [f"feature {j}" for j in range(len(found))]
+    if est.encoder_ is not None:
+        names = est.encoder_.names(one_hot=len(found) != est.n_features_in_)
     order = np.argsort(-found, kind="stable")[:most]
     order = order[found[order] > 0]
     ax = axes(ax, 0.7 + 0.24 * max(len(order), 2))
@@ -35,7 +36,7 @@ def shares(est: Any, X: Any = None) -> Floats | None:
     """The importance of each feature, adding up to 1; None if the model cannot tell."""
     found = est.model_.importance()
     if found is None and hasattr(est.model_, "coef") and X is not None:
-        table, _ = table_of(X)
+        table, _ = table_of(X if est.encoder_ is None else est._table(X).dense())
         effect = np.abs(np.asarray(est.model_.coef)).sum(1) * np.nan_to_num(table).std(0)
         found = effect / max(float(effect.sum()), 1e-300)
     return None if found is None else np.asarray(found, dtype=np.float64)

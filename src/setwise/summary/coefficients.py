@@ -59,10 +59,12 @@ def aligned(est: Any) -> tuple[Floats, Floats]:
     return coef, intercept
 
 
-def feature_names(est: Any) -> list[str]:
-    """The columns' names, or x0, x1, …"""
-    names = getattr(est, "feature_names_in_", None)
-    return [f"x{j}" for j in range(est.n_features_in_)] if names is None else list(map(str, names))
+def feature_names(est: Any, width: int) -> list[str]:
+    """The names of the `width` columns that the model reads, or x0, x1, …"""
+    if est.encoder_ is None:
+        return [f"x{j}" for j in range(width)]
+    names: list[str] = est.encoder_.names(one_hot=width != est.n_features_in_)
+    return names
 
 
 def lines(
@@ -75,7 +77,7 @@ def lines(
     coef, intercept = aligned(est)
     family = est.family_
     whole = np.vstack([coef, intercept])
-    names = [*feature_names(est), "intercept"]
+    names = [*feature_names(est, len(coef)), "intercept"]
     if isinstance(family, Categorical):
         contrasts = np.delete(np.eye(len(intercept)), 0, axis=1)
         contrasts[0] = -1.0

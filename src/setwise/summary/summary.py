@@ -99,7 +99,7 @@ def summary(
         given = est.model_.importance()
         features: list[tuple[str, float]] = []
         if given is not None:
-            pairs = zip(feature_names(est), given.tolist(), strict=True)
+            pairs = zip(feature_names(est, len(given)), given.tolist(), strict=True)
             features = sorted(pairs, key=lambda pair: -pair[1])
         return Summary(title, found, [], [], features, [], level)
     errors, notes = None, []

@@ -17,7 +17,7 @@ from setwise.distributions import Categorical, point_estimate
 from setwise.distributions.location import LocationScale
 from setwise.identifiability import Alignment
 from setwise.inference.standard_errors import StandardErrors, standard_errors
-from setwise.learners.inputs import as_array, as_table
+from setwise.learners.inputs import as_array
 
 __all__ = ["Settled", "deviation", "deviation_of_classes", "errors_of", "settle"]
 
@@ -50,7 +50,7 @@ def settle(est: Any, X_few: Any, z: Floats) -> Settled | None:
     facts, alignment = est.identifiability_, est.alignment_
     if alignment is None or alignment == Alignment() or alignment.classes is not None:
         return None
-    X_few = as_table(X_few)
+    X_few = est._table(X_few)
     mean = _numbers(point_estimate(est.predict_dist(X_few)))
     located = isinstance(est.family_, LocationScale)
     slope = located and not facts.scale
@@ -92,7 +92,7 @@ def errors_of(est: Any, X: Any = None, observations: Any = None) -> StandardErro
         X, observations = est._fitted_on
     if X is None or observations is None:
         raise ValueError("X and observations go together: give both, or neither")
-    X = as_table(X)
+    X = est._table(X)
     family, free = est.family_, est.identifiability_.scale
     objective = est._objective(family, X, observations, "observations")
     raw = est._raw(X)
@@ -125,7 +125,7 @@ def _array(X: Any) -> Floats:
 
 def deviation(est: Any, X: Any) -> Floats:
     """The standard deviation of the estimate of each row's mean (or median)."""
-    X = as_table(X)
+    X = est._table(X)
     if _resampled(est):
         made = np.stack(_each_mean(est, X))
         settled = est._settled
@@ -144,7 +144,7 @@ def deviation(est: Any, X: Any) -> Floats:
 
 def deviation_of_classes(est: Any, X: Any) -> Floats:
     """The standard deviations of the estimates of class probabilities, (rows, classes)."""
-    X = as_table(X)
+    X = est._table(X)
     if _resampled(est):
         probs = torch.as_tensor(est.model_.each(X)).softmax(-1).numpy()
         found = np.asarray(probs.std(0, ddof=1), np.float64)

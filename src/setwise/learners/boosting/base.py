@@ -22,8 +22,10 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from setwise._peers import ALONE, Peers
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.boosting.leaves import Leaves, positive, solve_leaves
+from setwise.learners.boosting.trees import Trees
 from setwise.learners.inputs import take_rows
 from setwise.objective import HeldOut, Objective, Point
 
@@ -45,6 +47,7 @@ class Chosen(NamedTuple):
     penalty: float
     seed: int
     threads: int
+    peers: Peers = ALONE  # whose rows the trees grow on
 
 
 class Forest(Model):
@@ -55,6 +58,9 @@ class Forest(Model):
     """
 
     grown_on: Callable[[], Any]  # the rows, which are not kept
+    mean: Callable[[Tensor], Tensor] = staticmethod(lambda rows: rows.mean(0))  # over all rows
+    reads_float32: ClassVar[bool] = False  # features, before it compares them
+    placeholder: float = math.nan  # a number that stands for missing values
 
     def __init__(self, start: NDArray[np.float64]) -> None:
         self.start = start
@@ -67,6 +73,10 @@ class Forest(Model):
     @abstractmethod
     def leaves(self, X: Any) -> Leaves:
         """The leaves of the newest trees for other rows than those they grew on."""
+
+    @abstractmethod
+    def arrays(self) -> Trees:
+        """The trees as arrays."""
 
     @abstractmethod
     def finish(self, rounds: int) -> Forest:
@@ -131,8 +141,15 @@ class Boosting(Learner):
     def _plant(self, X: Any, start: NDArray[np.float64], chosen: Chosen, params: Any) -> Forest:
         """An empty forest over these rows; `params` is a dict of its own that may be changed."""
 
+    @contextmanager
+    def together(self, peers: Peers) -> Iterator[None]:
+        """While trees grow on the rows of several processes."""
+        yield
+
     def fit(self, task: Task) -> Fitted:
         """Boosts until the rounds are over, or held-out likelihood stops improving."""
+        if task.place is not None:
+            return task.place.fit(self, task)
         params = dict(self.params)
         for names, why in {**REFUSED, **self.refused}.items():
             for name in {*names.split()} & {*params}:
@@ -146,6 +163,7 @@ class Boosting(Learner):
             penalty=float(self._take(params, self.names_penalty, self.default_penalty)),
             seed=int(self._take(params, self.names_seed, task.seed % (2**31 - 1))),
             threads=int(self._take(params, self.names_threads, torch.get_num_threads())),
+            peers=task.objective.peers,
         )
         objective, guide = task.objective, task.guide
         table = partial(_rows, task.X, rows := _order(objective))
@@ -154,6 +172,7 @@ class Boosting(Learner):
         if rows is not None:
             objective = objective.over(rows)
             guide = None if guide is None else guide[torch.from_numpy(rows)]
+        forest.mean = objective.mean
         run = _Run(forest, objective, task, chosen, self.coupled)
         held = None if task.eval is None else HeldOut(task.eval[1], task.intercept)
         best_round, begin = 0, run.point.value
@@ -166,7 +185,9 @@ class Boosting(Learner):
                 figures = {"train": -run.point.value / objective.total_weight}
                 worse = False
                 if held is not None:
-                    figures["valid"], better, worse = held.judge(run.eval_raw, run.shared)
+                    judged = held.judge(run.eval_raw, run.shared)
+                    figures["valid"], *others = objective.peers.first(*judged)
+                    better, worse = map(bool, others)
                     best_round = run.rounds if better else best_round
                 task.progress.step(**figures)
                 if not worse:
@@ -282,8 +303,8 @@ class _Run:
         if self.weighed is not None and self.objective.separable:
             unit, shared = self.weighed
             return torch.mul(unit, (2 * (shared - self.shared)).sum().exp())
-        curvature = positive(self.point.curvature())
-        unit = curvature.mean(0)
+        curvature = positive(self.point.curvature(), self.objective)
+        unit = self.objective.mean(curvature)
         self.weighed, self.weights = (unit, self.shared), curvature / unit
         return unit
 
@@ -298,17 +319,19 @@ class _Run:
         self.forest.values[-1] = [v.numpy() for v in values.split(leaves.counts)]
         self.rounds += 1
         if self.eval_X is not None:
-            self.eval_raw = self.eval_raw + self.forest.newest(self.eval_X)
+            peers, n = self.objective.peers, len(self.eval_raw)
+            self.eval_raw = self.eval_raw + peers.gather(self.forest.newest(self.eval_X), n)
 
     def follow(self, guide: Tensor) -> None:
         """Leads the first trees to the guide, by least squares."""
-        ones = torch.ones_like(self.raw)
+        ones, add = self.objective.owned(torch.ones_like(self.raw)), self.objective.peers.sum
         for _ in range(GUIDED_ROUNDS):
-            gradient = self.raw - guide
+            gradient = self.objective.owned(self.raw - guide)
             leaves = self.forest.grow(gradient, ones)
             if leaves is None:
                 break
-            values = -GUIDED_RATE * leaves.reduce(gradient) / leaves.reduce(ones).clamp_min(1)
+            size = add(leaves.reduce(ones)).clamp_min(1)
+            values = -GUIDED_RATE * add(leaves.reduce(gradient)) / size
             self.raw = self.raw + leaves.expand(values)
             self._commit(leaves, values)
         self.point = self.objective.at(self.raw, self.shared)

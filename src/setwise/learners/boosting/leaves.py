@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from setwise.objective import Point
+from setwise.objective import Objective, Point
 
 __all__ = ["Leaves", "positive", "solve_leaves"]
 
@@ -42,11 +42,11 @@ class Leaves:
         return torch.bincount(self.index.reshape(-1), rows.reshape(-1), minlength=self.n)
 
 
-def positive(curvature: Tensor) -> Tensor:
+def positive(curvature: Tensor, objective: Objective) -> Tensor:
     """A curvature that trees can be grown on: its size, kept away from zero."""
     size = curvature.abs()
-    floor = 0.05 * size.mean(0, keepdim=True)
-    return torch.maximum(size, torch.where(floor > 0, floor, 1.0))
+    floor = 0.05 * objective.mean(size)
+    return objective.owned(torch.maximum(size, torch.where(floor > 0, floor, 1.0)))
 
 
 def solve_leaves(
@@ -64,13 +64,14 @@ def solve_leaves(
     curvature is used. Values are cut at `farthest`; if the loss would then rise along them, each
     leaf takes its own Newton step instead.
     """
-    gradient = leaves.reduce(point.gradient)
+    add = point.peers.sum
+    gradient = add(leaves.reduce(point.gradient))
     counts = torch.tensor(leaves.counts)
     unit = torch.ones_like(curvature[0]) if unit is None else unit
-    penalty = (penalty + 1e-6 * unit * curvature.sum(0) / counts).repeat_interleave(counts)
+    penalty = (penalty + 1e-6 * unit * add(curvature.sum(0)) / counts).repeat_interleave(counts)
     one = len(leaves.counts) == 1
     hessian = point.leaf_hessian(leaves.index[:, 0], leaves.n) if one else None
-    own = unit.repeat_interleave(counts) * leaves.reduce(curvature)
+    own = unit.repeat_interleave(counts) * add(leaves.reduce(curvature))
     if hessian is None:
         step = _conjugate_gradients(point, leaves, gradient, own + penalty, penalty)
     else:
@@ -117,7 +118,7 @@ def _conjugate_gradients(
         product = part.product(along, shared)[0]
         if own is not None:
             product += own * along
-        product = leaves.reduce(product) + penalty * direction
+        product = point.peers.sum(leaves.reduce(product)) + penalty * direction
         bend = float(direction @ product)
         if bend <= 1e-10 * float(direction @ (scale * direction)):
             return x if bool(x.any()) else direction  # downhill, with the diagonal's length

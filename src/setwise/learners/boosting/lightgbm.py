@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,14 +12,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from setwise._peers import Peers, free_port
 from setwise.learners.base import shares
 from setwise.learners.boosting.base import Boosting, Chosen, Forest
 from setwise.learners.boosting.leaves import Leaves
+from setwise.learners.boosting.trees import Tree, Trees, grown, starting
 from setwise.learners.inputs import n_rows, native
 
 __all__ = ["LightGBM"]
 
 CELLS = 1 << 18
+MINUTES = 30  # that a process waits for another one
 
 
 class LightGBM(Boosting):
@@ -33,6 +37,7 @@ class LightGBM(Boosting):
     LightGBM(num_leaves=15, learning_rate=0.05)
     """
 
+    distributes: ClassVar[bool] = True
     names_rounds = ("n_estimators", "num_iterations", "num_boost_round", "num_rounds", "n_iter")
     names_rate = ("learning_rate", "shrinkage_rate", "eta")
     names_patience = ("early_stopping_rounds", "early_stopping_round", "n_iter_no_change")
@@ -54,15 +59,32 @@ class LightGBM(Boosting):
         params |= {"learning_rate": chosen.rate, "lambda_l2": chosen.penalty, "seed": chosen.seed}
         params["num_threads"] = chosen.threads
         params["num_class"] = len(start)
+        params |= _network(chosen.peers)
         data = lightgbm.Dataset(native(X), label=np.zeros(n_rows(X)), params=params)
-        data.construct()
+        booster = lightgbm.Booster(params, data)  # joins the network before it looks at the data
         if not any(data.feature_num_bin(i) for i in range(data.num_feature())):
             raise ValueError(
                 f"LightGBM can split none of the {data.num_feature()} features of {n_rows(X)} rows:"
                 f" they are constant, or there are fewer rows than two leaves need. Lower "
                 f"min_child_samples (20), or use setwise.Linear()"
             )
-        return LightGBMForest(lightgbm.Booster(params, data), start, n_rows(X))
+        return LightGBMForest(booster, start, n_rows(X))
+
+
+def _network(peers: Peers) -> dict[str, Any]:
+    """What LightGBM needs to know to grow trees on the rows of several processes."""
+    if peers.size == 1:
+        return {}
+    port = free_port(peers.host)
+    machines = [f"{host}:{at}" for host, at in peers.tell("lightgbm", (peers.host, port))]
+    return {
+        "machines": ",".join(machines),
+        "num_machines": peers.size,
+        "local_listen_port": port,
+        "time_out": MINUTES,
+        "tree_learner": "data",
+        "pre_partition": True,
+    }
 
 
 class LightGBMForest(Forest):
@@ -124,6 +146,7 @@ class LightGBMForest(Forest):
         return Leaves(leaf, [len(v) for v in self.values[-1]])
 
     def finish(self, rounds: int) -> Forest:
+        self.booster.free_network()
         trees = [tree for values in self.values for tree in values]
         for number, values in enumerate(trees):
             for leaf, value in enumerate(values):
@@ -140,13 +163,114 @@ class LightGBMForest(Forest):
         return shares(self.booster.feature_importance("gain"))
 
     def save(self, folder: Path) -> dict[str, Any]:
-        self.booster.save_model(folder / "model.txt")
-        return {"start": self.start.tolist()}
+        self.arrays().save(folder)
+        return {"start": self.start.tolist(), "categories": self.booster.pandas_categorical}
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> LightGBMForest:
-        booster = lightgbm.Booster(model_file=folder / "model.txt")
-        return cls(booster, np.array(facts["start"], dtype=np.float64))
+        start = starting(facts["start"])
+        text = _text(Trees.load(folder), len(start), _checked(facts["categories"]))
+        return cls(lightgbm.Booster(model_str=text), start)
+
+    def arrays(self) -> Trees:
+        """The trees as arrays."""
+        text = self.booster.model_to_string().partition("\nend of trees")[0]
+        trees = [_nodes(block) for block in text.split("\nTree=")[1:]]
+        return grown(trees, np.zeros(self.booster.num_feature()))
+
+
+def _nodes(block: str) -> dict[str, Any]:
+    """The nodes of a tree in LightGBM's own words: first those that split, then the leaves."""
+    told = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+
+    def read(name: str) -> NDArray[np.float64]:
+        return np.array(told.get(name, "").split(), np.float64)
+
+    leaves, kind = read("leaf_value"), read("decision_type").astype(np.int64)
+    n, none = len(kind), np.zeros(len(leaves))
+    out: dict[str, Any] = {}
+    for side in ("left", "right"):
+        child = read(f"{side}_child").astype(np.int64)
+        out[side] = np.concatenate([np.where(child < 0, n + ~child, child), none - 1]).astype(int)
+    of_categories, threshold = (kind & 1) == 1, read("threshold")
+    bounds, words = read("cat_boundaries").astype(int), read("cat_threshold").astype(np.uint32)
+    out["categories"] = {
+        int(node): _codes(words[bounds[cut] : bounds[cut + 1]])
+        for node in np.flatnonzero(of_categories)
+        for cut in [int(threshold[node])]
+    }
+    numbers = {
+        "feature": read("split_feature"),
+        "threshold": np.where(of_categories, 0.0, np.nan_to_num(threshold)),  # inf: all but NaN
+        "missing": kind >> 2,
+        "default_left": (kind >> 1) & 1,
+        "gain": np.nan_to_num(read("split_gain")),
+    }
+    out |= {name: np.concatenate([column, none]) for name, column in numbers.items()}
+    out["value"] = np.concatenate([np.zeros(n), leaves])
+    counts = read("internal_count")[:n], read("leaf_count") if n else none
+    return {**out, "cover": np.concatenate(counts)}
+
+
+def _codes(words: NDArray[np.uint32]) -> NDArray[np.int64]:
+    return np.flatnonzero(np.unpackbits(words.astype("<u4").view(np.uint8), bitorder="little"))
+
+
+def _checked(categories: Any) -> Any:
+    """The categories of the columns that have some, as pandas knows them."""
+    columns = categories if isinstance(categories, list) else []
+    plain = all(isinstance(c, list) and {*map(type, c)} <= {str, int, float, bool} for c in columns)
+    if not plain or not (categories is None or isinstance(categories, list)):
+        raise ValueError("the trees cannot be used: their categories are damaged")
+    return categories
+
+
+def _text(trees: Trees, outputs: int, categories: Any) -> str:
+    """A model file of LightGBM."""
+    width = len(trees.features)
+    head = {
+        "version": "v4", "num_class": outputs, "num_tree_per_iteration": outputs, "label_index": 0,
+        "max_feature_idx": width - 1,
+        "feature_names": " ".join(f"Column_{i}" for i in range(width)),
+        "feature_infos": " ".join(["[-1:1]"] * width),
+    }  # fmt: skip
+    parts = ["tree", *(f"{name}={value}" for name, value in head.items()), ""]
+    for number, tree in enumerate(trees):
+        parts += [f"Tree={number}", *_block(tree), ""]
+    return "\n".join([*parts, "end of trees", "", f"pandas_categorical:{json.dumps(categories)}\n"])
+
+
+def _block(tree: Tree) -> list[str]:
+    inner = tree.inner
+    rank = np.where(inner, np.cumsum(inner) - 1, ~(np.cumsum(~inner) - 1))
+    left = tree.left[inner]
+    words: list[NDArray[np.uint32]] = []
+    threshold, kind = tree.threshold.copy(), 2 * tree.default_left + 4 * tree.missing
+    for node in np.unique(tree.category_node):
+        codes = tree.category[tree.category_node == node]
+        bits = np.zeros(32 * (int(codes.max()) // 32 + 1), np.uint8)
+        bits[codes] = 1
+        threshold[node], kind[node] = len(words), kind[node] | 1
+        words.append(np.packbits(bits, bitorder="little").view("<u4"))
+    columns: dict[str, Any] = {
+        "num_leaves": [int((~inner).sum())],
+        "num_cat": [len(words)],
+        "split_feature": tree.feature[inner],
+        "split_gain": tree.gain[inner],
+        "threshold": threshold[inner],
+        "decision_type": kind[inner],
+        "left_child": rank[left],
+        "right_child": rank[left + 1],
+        "leaf_value": tree.value[~inner],
+        "leaf_count": tree.cover[~inner].astype(np.int64),
+        "internal_count": tree.cover[inner].astype(np.int64),
+    }
+    if words:
+        columns["cat_boundaries"] = np.cumsum([0, *map(len, words)])
+        columns["cat_threshold"] = np.concatenate(words)
+    columns |= {"is_linear": [0], "shrinkage": [1]}
+    lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
+    return [f"{name}={' '.join(map(repr, column))}" for name, column in lists.items()]
 
 
 def _nearest(

@@ -116,7 +116,7 @@ class _Likeness(AutodiffTerm):
         u, v = members.unflatten(0, (-1, 2)).unbind(1)
         square = (u - v).square().sum(1)
         apart = (1 - (square + 1e-12).sqrt()).relu().square()  # no derivative of √ at 0
-        alike = torch.from_numpy(np.asarray(self.observations.y)).to(square)
+        alike = torch.as_tensor(self.observations.y).to(square)
         return -torch.lerp(apart, square, alike)
 
 

@@ -102,10 +102,17 @@ class Network(Learner):
 
     With `eval` sets, training stops once `patience` epochs in a row (None: never) were worse than
     the best one by more than chance explains, and returns to it; otherwise it follows the schedule
-    to its end. `device` None is CUDA where there is one; `precision="bf16"` runs the module, never
-    the likelihood, in mixed precision. `checkpoint` is a folder that is written to after every
-    epoch: an interrupted fit resumes from there, to the same weights. X may also be a tensor of any
-    shape (rows, …) or a map-style `Dataset`.
+    to its end. `augment` is a function of a batch of rows, as tensors that the module would see,
+    which is called while it learns and gives as many rows: shifted images, noise.
+
+    `device` None is CUDA where there is one. There sets of one size are laid out on the device, and
+    a whole step is recorded once as a CUDA graph and replayed; a module that cannot be recorded is
+    called step by step, and the log "setwise" says so. `precision="bf16"` runs the module, never
+    the likelihood, in mixed precision, "tf32" rounds factors of products of matrices on CUDA.
+    `compile=True` passes the module through `torch.compile`, which takes a while and pays for large
+    ones. `checkpoint` is a folder that is written to after every epoch: an interrupted fit resumes
+    from there, to the same weights. X may also be a tensor of any shape (rows, …) or a map-style
+    `Dataset`.
 
     >>> import setwise as sw
     >>> X = np.linspace(-1, 1, 200)[:, None]
@@ -133,6 +140,8 @@ class Network(Learner):
         patience: int | None = 20,
         device: str | torch.device | None = None,
         precision: str = "float32",
+        augment: Callable[[Tensor], Tensor] | None = None,
+        compile: bool = False,
         checkpoint: str | Path | None = None,
     ) -> None:
         self.module = module
@@ -147,6 +156,8 @@ class Network(Learner):
         self.patience = patience
         self.device = device
         self.precision = precision
+        self.augment = augment
+        self.compile = compile
         self.checkpoint = checkpoint
 
     def fit(self, task: Task) -> Fitted:
@@ -202,8 +213,10 @@ class Network(Learner):
         for name, value in (positive | {"patience": self.patience}).items():
             if value is not None and value <= 0:
                 raise ValueError(f"{name} must be positive, got {value}")
-        if self.precision not in ("float32", "bf16"):
-            raise ValueError(f'precision is "float32" or "bf16", got {self.precision!r}')
+        if self.precision not in ("float32", "tf32", "bf16"):
+            raise ValueError(f'precision is "float32", "tf32" or "bf16", got {self.precision!r}')
+        if self.augment is not None and not callable(self.augment):
+            raise TypeError(f"augment is a function of a batch of rows, got {self.augment!r}")
         device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
         return Settings(
             epochs=epochs,
@@ -214,6 +227,8 @@ class Network(Learner):
             clip=self.clip,
             precision=self.precision,
             device=torch.device(device),
+            augment=self.augment,
+            compiled=self.compile,
         )
 
     @staticmethod

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from setwise.learners.inputs import as_array, n_rows
 __all__ = ["MLP", "RawNetwork", "Rows", "make_body", "predict", "units"]
 
 Build = Callable[[int, int], nn.Module]
+T = TypeVar("T")
 SAMPLE = 10_000  # rows of a data set that are read to standardise its features
 CHUNK = 65536  # rows that are prepared at a time
 PREDICT = 8192  # rows that go through a network at a time where nothing is learned
@@ -56,10 +58,43 @@ class Rows:
 
     def take(self, rows: NDArray[np.int64]) -> Tensor:
         """The rows of these numbers, on the device."""
+        return self._moved(self._fetch(rows))
+
+    @property
+    def apart(self) -> bool:
+        """Whether rows have to be brought to the device."""
+        return self.table is None or self.table.device.type != self.device.type
+
+    def _fetch(self, rows: NDArray[np.int64]) -> Tensor:
+        """The rows where they are; on the way to a CUDA device in memory that it can read."""
         if self.table is None:
-            return self.prepare(_stack(self.items, rows).to(self.device))
-        numbers = torch.from_numpy(rows).to(self.table.device)
-        return self.table.index_select(0, numbers).to(self.device)
+            found = _stack(self.items, rows)
+        else:
+            found = self.table.index_select(0, torch.from_numpy(rows).to(self.table.device))
+        pinned = self.device.type == "cuda" and found.device.type == "cpu"
+        return found.pin_memory() if pinned else found
+
+    def _moved(self, found: Tensor) -> Tensor:
+        return self.prepare(found.to(self.device, non_blocking=True))
+
+    def ahead(self, some: Iterator[tuple[NDArray[np.int64], T]]) -> Iterator[tuple[Tensor, T]]:
+        """The rows of each batch in turn; off the device, the next ones are fetched meanwhile."""
+        if not self.apart:
+            yield from ((self.take(rows), what) for rows, what in some)
+            return
+        with ThreadPoolExecutor(1) as other:
+
+            def fetched() -> Iterator[tuple[Future[Tensor], T]]:
+                for rows, what in some:
+                    yield other.submit(self._fetch, rows), what
+
+            before: list[tuple[Future[Tensor], T]] = []
+            for one in fetched():
+                before.append(one)
+                if len(before) > 1:
+                    rows, what = before.pop(0)
+                    yield self._moved(rows.result()), what
+            yield from ((self._moved(rows.result()), what) for rows, what in before)
 
     @property
     def n_features(self) -> int:

@@ -12,6 +12,8 @@ __all__ = ["Weights"]
 
 BETAS = (0.9, 0.999)
 
+Number = float | Tensor
+
 
 class Weights:
     """AdamW with clipped gradients, on parameters that are views of one vector.
@@ -28,30 +30,31 @@ class Weights:
         self.parameters, self.decay, self.clip = list(parameters), decay, clip
         kinds = dict.fromkeys(p.dtype for p in self.parameters)
         self.vectors = [_Vector([p for p in self.parameters if p.dtype == k]) for k in kinds]
-        self.steps = 0
 
     def zero(self) -> None:
         """Forgets the gradients, which stay where they are."""
         for v in self.vectors:
             v.grad.zero_()
 
+    def numbers(self, step: int, rate: float) -> tuple[float, float, float]:
+        """What step number `step`, counted from 0, with this learning rate needs to know."""
+        first, second = (1 - b ** (step + 1) for b in BETAS)
+        return rate * self.decay, rate * math.sqrt(second) / first, 1e-8 * math.sqrt(second)
+
     @torch.no_grad()
-    def step(self, rate: float) -> None:
-        """One step with this learning rate."""
+    def step(self, decay: Number, rate: Number, least: Number) -> None:
+        """One step, by its `numbers`: floats, or tensors on the device."""
         if self.clip is not None:
             norms = [torch.linalg.vector_norm(v.grad) for v in self.vectors]
             norm = norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms))
             factor = (self.clip / (norm + 1e-6)).clamp_(max=1.0)
             for v in self.vectors:
                 v.grad.mul_(factor)
-        self.steps += 1
-        first, second = (1 - b**self.steps for b in BETAS)
         for v in self.vectors:
-            v.values.addcmul_(v.values, v.decays, value=-rate * self.decay)
             v.mean.lerp_(v.grad, 1 - BETAS[0])
             v.square.mul_(BETAS[1]).addcmul_(v.grad, v.grad, value=1 - BETAS[1])
-            size = v.square.sqrt().add_(1e-8 * math.sqrt(second))
-            v.values.addcdiv_(v.mean, size, value=-rate * math.sqrt(second) / first)
+            v.values.mul_(1 - v.decays * decay)
+            v.values.sub_(v.mean / v.square.sqrt().add_(least) * rate)
 
     def release(self) -> None:
         """Gives every parameter a memory of its own again."""

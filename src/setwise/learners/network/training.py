@@ -5,7 +5,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from torch import Tensor, nn
 
 from setwise.learners.base import Task
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
+from setwise.learners.network.layout import Layout, Recorded
 from setwise.learners.network.modules import RawNetwork, Rows, predict
-from setwise.learners.network.optimizer import Weights
+from setwise.learners.network.optimizer import Number, Weights
 from setwise.objective import HeldOut, Objective
 
 __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
@@ -27,6 +29,7 @@ SHARED_RATE = 10.0  # shared parameters learn this much faster than the weights
 COUNTERS = ("step", "epoch", "best_epoch", "stale", "trace")
 
 Schedule = Callable[[int, int], float]
+Augment = Callable[[Tensor], Tensor]
 
 
 def warm_up(step: int, total: int) -> float:
@@ -64,6 +67,23 @@ class Settings:
     clip: float | None
     precision: str
     device: torch.device
+    augment: Augment | None = None
+    compiled: bool = False
+
+    @contextmanager
+    def arithmetic(self, one_shape: bool) -> Iterator[None]:
+        """While steps are done on CUDA: TF32 if asked for, and the fastest convolutions."""
+        cudnn: Any = torch.backends.cudnn
+        before = torch.get_float32_matmul_precision(), cudnn.benchmark
+        if self.device.type == "cuda":
+            cudnn.benchmark = one_shape
+            if self.precision == "tf32":
+                torch.set_float32_matmul_precision("high")
+        try:
+            yield
+        finally:
+            torch.set_float32_matmul_precision(before[0])
+            cudnn.benchmark = before[1]
 
 
 class Training:
@@ -88,6 +108,10 @@ class Training:
         self.step = self.epoch = self.best_epoch = self.stale = 0
         self.trace: list[float] = []
         self.best: dict[str, Tensor] | None = None
+        self.loss = torch.zeros((), dtype=torch.float64, device=settings.device)  # of an epoch
+        compute = self.network.compute
+        self.compute = torch.compile(compute) if settings.compiled else compute
+        self.laid: tuple[Objective, Layout, Recorded] | None = None
 
     # ---- steps
 
@@ -100,37 +124,67 @@ class Training:
         """Raw parameters of these rows; only the network itself runs in the lower precision."""
         low = self.settings.precision == "bf16"
         with torch.autocast(self.settings.device.type, torch.bfloat16, enabled=low):
-            return self.network.compute(x)
+            return self.compute(x)
 
     def run_epoch(self, objective: Objective, total: int) -> float:
         """One pass over the sets, up to step `total`; their mean log-likelihood on the way."""
         self.network.train()
-        loss_sum = torch.zeros((), dtype=torch.float64, device=self.settings.device)
-        weight_sum = 0.0
-        for batch in objective.minibatches(self.settings.batch_size, self.rng, self.here):
-            if self.step >= total:
-                break
-            weight = batch.objective.total_weight
-            if weight <= 0:
-                continue
-            rate = self.settings.lr * self.settings.schedule(self.step, total)
-            raw = self.raw(self.rows.take(batch.rows))
-            loss = batch.objective.gradient(raw, self.shared)
-            self.weights.zero()
-            raw.backward(loss.gradient / weight)
-            if self.change.grad is not None:
-                self.change.grad += loss.shared_gradient * (SHARED_RATE / weight)
-            self.weights.step(rate)
-            self.step += 1
-            loss_sum += loss.value
-            weight_sum += weight
-        mean = -float(loss_sum) / max(weight_sum, 1e-300)
+        self.loss.zero_()
+        laid = Layout.suits(objective, self.rows, self.settings.batch_size)
+        with self.settings.arithmetic(laid):
+            steps = self._recorded(objective, total) if laid else self._called(objective, total)
+            weight = sum(steps)
+        mean = -float(self.loss) / max(weight, 1e-300)
         if not math.isfinite(mean):
             raise FloatingPointError(
                 f"the loss became {-mean} in epoch {self.epoch + 1}: lower lr or clip, and check "
                 f"that X has no missing or huge numbers"
             )
         return mean
+
+    def _called(self, objective: Objective, total: int) -> Iterator[float]:
+        """Steps call by call; each gives the weight of its sets."""
+        batches = objective.minibatches(self.settings.batch_size, self.rng, self.here)
+        some = ((b.rows, b.objective) for b in batches if b.objective.total_weight > 0)
+        for x, part in self.rows.ahead(some):
+            if self.step >= total:
+                break
+            self._learn(x, part, part.total_weight, *self._numbers(self.step, total))
+            self.step += 1
+            yield part.total_weight
+
+    def _recorded(self, objective: Objective, total: int) -> Iterator[float]:
+        """Steps that the host only starts; each gives the weight of its sets."""
+        if self.laid is None or self.laid[0] is not objective:
+            layout = Layout(objective, self.rows, self.settings.batch_size)
+
+            def step() -> None:
+                self._learn(*layout.batch(), *layout.told())
+
+            self.laid = objective, layout, Recorded(step, self.settings.device)
+        _, layout, recorded = self.laid
+        weights = layout.shuffle(self.rng)
+        steps = range(self.step, min(self.step + len(weights), total))
+        layout.tell([(w, *self._numbers(i, total)) for w, i in zip(weights, steps, strict=False)])
+        for weight, _ in zip(weights, steps, strict=False):
+            recorded()
+            self.step += 1
+            yield weight
+
+    def _numbers(self, step: int, total: int) -> tuple[float, float, float]:
+        return self.weights.numbers(step, self.settings.lr * self.settings.schedule(step, total))
+
+    def _learn(self, x: Tensor, sets: Objective, weight: Number, *numbers: Number) -> None:
+        """One step, from rows and the loss of the sets that they are in."""
+        augment = self.settings.augment
+        raw = self.raw(x if augment is None else augment(x))
+        loss = sets.gradient(raw, self.shared)
+        self.weights.zero()
+        raw.backward(loss.gradient / weight)
+        if self.change.grad is not None:
+            self.change.grad += loss.shared_gradient * (SHARED_RATE / weight)
+        self.weights.step(*numbers)
+        self.loss += loss.value
 
     def judge(
         self, rows: Rows, numbers: NDArray[np.int64], sets: HeldOut
@@ -237,7 +291,6 @@ class Training:
         task.progress.history[:] = facts["history"]
         for name in COUNTERS:
             setattr(self, name, facts[name])
-        self.weights.steps = self.step
         for name, value in self.weights.state().items():
             value.copy_(tensors[f"weights.{name}"])
 
@@ -249,12 +302,14 @@ def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 def _digest(task: Task, rows: Rows, settings: Settings, network: RawNetwork) -> str:
     """A digest of what a fit depends on."""
     digest = hashlib.blake2b(digest_size=16)
-    plain = dataclasses.asdict(settings) | {"schedule": getattr(settings.schedule, "__name__", "")}
+    functions = {n: getattr(getattr(settings, n), "__name__", "") for n in ("schedule", "augment")}
+    plain = dataclasses.asdict(settings) | functions
     digest.update(repr((plain, network, task.seed, task.free, task.restarts, len(rows))).encode())
     arrays: list[Any] = [task.raw.numpy(), task.shared.numpy()]
     for o in task.objective.observations:
         digest.update(repr(o).encode())
-        arrays += [o.sets.indices, o.sets.offsets, o.sets.weights, o.y, o.weight]
+        sets = o.sets
+        arrays += [sets.indices, sets.offsets, sets.weights, sets.counts, o.y, o.weight]
     if rows.table is not None:
         arrays.append(rows.table.cpu().contiguous().flatten().view(torch.uint8).numpy())
     for array in arrays:

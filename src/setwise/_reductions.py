@@ -1,0 +1,256 @@
+"""What is computed of the members of sets: sums, extremes, members' values by set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from setwise.errors import SetError
+from setwise.numerics import gather, logsumexp, scatter_sum, segment_logsumexp
+
+__all__ = ["Reductions", "chosen", "offsets_of"]
+
+Ints = NDArray[np.int64]
+
+
+class Reductions:
+    """Members listed flat, set by set, and what rules compute of their values."""
+
+    indices: Ints
+    offsets: Ints
+    weights: NDArray[np.float64] | None
+    counts: Ints | None
+    names: NDArray[Any] | None
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @classmethod
+    def _trusted(
+        cls,
+        indices: Ints,
+        offsets: Ints,
+        weights: Any = None,
+        names: Any = None,
+        size: Any = None,
+        counts: Any = None,
+    ) -> Self:
+        """Sets from valid parts, unchecked; `size` is the common size, where known."""
+        out = cls.__new__(cls)
+        out.indices, out.offsets, out.weights, out.names = indices, offsets, weights, names
+        out.counts = counts
+        if size is not None and len(offsets) > 1:
+            out.__dict__["size"] = size
+        return out
+
+    def moved(self, indices: Ints) -> Self:
+        """The same sets with other row numbers, unchecked and without names."""
+        return self._trusted(indices, self.offsets, self.weights, None, self.size, self.counts)
+
+    # ---- sizes
+
+    @cached_property
+    def sizes(self) -> Ints:
+        """Number of members of each set."""
+        return np.diff(self.offsets)
+
+    @cached_property
+    def individuals(self) -> Ints:
+        """Number of individuals of each set: of its members, each as often as it counts."""
+        if self.counts is None or not len(self):
+            return self.sizes
+        return np.add.reduceat(self.counts, self.offsets[:-1])
+
+    @cached_property
+    def set_ids(self) -> Ints:
+        """For each member, the number of its set."""
+        return np.repeat(np.arange(len(self)), self.sizes)
+
+    @cached_property
+    def size(self) -> int | None:
+        """The common size of all sets, or None where sizes differ or there are no sets."""
+        same = len(self) > 0 and bool((self.sizes == self.sizes[0]).all())
+        return int(self.sizes[0]) if same else None
+
+    @cached_property
+    def n_rows(self) -> int:
+        """The least number of rows that an instance table must have."""
+        return int(self.indices.max()) + 1 if len(self.indices) else 0
+
+    # ---- the members one after another
+
+    @cached_property
+    def flat(self) -> Self:
+        """The same sets over a table that lists the members one after another."""
+        if self._is_flat:
+            return self
+        flat = self.moved(np.arange(len(self.indices)))
+        flat.names = self.names
+        flat.__dict__["_is_flat"] = True
+        return flat
+
+    @cached_property
+    def _is_flat(self) -> bool:
+        n = len(self.indices)  # most tables that are not flat show it at the end
+        return not n or bool(self.indices[-1] == n - 1 and (self.indices == np.arange(n)).all())
+
+    def expand(self) -> Self:
+        """The same sets with each individual listed: a row that counts n times comes n times."""
+        if self.counts is None:
+            return self
+        weights = None if self.weights is None else np.repeat(self.weights, self.counts)
+        indices = np.repeat(self.indices, self.counts)
+        return self._trusted(indices, offsets_of(self.individuals), weights, self.names)
+
+    @cached_property
+    def _tensors(self) -> dict[tuple[str, torch.device], Tensor]:
+        return {}
+
+    def tensor(self, name: str, like: Tensor) -> Tensor:
+        """`indices`, `offsets`, `sizes`, `individuals`, `set_ids`, `weights` or `counts` beside it.
+
+        As a tensor on the device of `like`; weights and counts also in its dtype.
+        """
+        key = (name, like.device)
+        if key not in self._tensors:
+            self._tensors[key] = torch.from_numpy(getattr(self, name)).to(like.device)
+        out = self._tensors[key]
+        return out.to(like.dtype) if name in ("weights", "counts") else out
+
+    def members(self, values: Tensor) -> Tensor:
+        """The members' values, flat in member order; `values` has one entry per row."""
+        if values.shape[0] < self.n_rows:
+            where = int((self.indices >= values.shape[0]).argmax())
+            raise SetError(
+                self.set_ids[where],
+                f"names row {self.indices[where]}, but the table has only {values.shape[0]} rows",
+            )
+        if self._is_flat and values.shape[0] == len(self.indices):
+            return values
+        if values.shape[0] > 0 and values.stride(0) == 0:  # one number for all rows stays one
+            return values[:1].expand(len(self.indices), *values.shape[1:])
+        return gather(values, self.tensor("indices", values))
+
+    def dense(self, values: Tensor) -> Tensor:
+        """The members' values as (n_sets, K, …); needs sets of one size."""
+        if not len(self):
+            return values.new_zeros((0, 0, *values.shape[1:]))
+        if self.size is None:
+            raise ValueError(f"sets of one size are needed, got {self!r}")
+        return self.members(values).reshape(len(self), self.size, *values.shape[1:])
+
+    def columns(self, values: Tensor) -> tuple[Tensor, ...]:
+        """The first members' values, the second members', …; needs sets of one size.
+
+        >>> from setwise import Sets
+        >>> first, second = Sets([[0, 1], [2, 0]]).columns(torch.tensor([1.0, 2.0, 3.0]))
+        >>> first
+        tensor([1., 3.])
+        """
+        return self.dense(values).unbind(1)
+
+    def repeat(self, values: Tensor) -> Tensor:
+        """One entry per set, repeated for each of its members."""
+        if self.size is not None:
+            expanded = values.unsqueeze(1).expand(-1, self.size, *values.shape[1:])
+            return expanded.reshape(-1, *values.shape[1:])
+        return gather(values, self.tensor("set_ids", values))
+
+    # ---- reductions over individuals
+
+    def by_count(self, values: Tensor) -> Tensor:
+        """Values of the members, listed flat, each times the number of individuals it stands for.
+
+        >>> from setwise import Sets
+        >>> Sets([[0, 1]], counts=[[1, 3]]).by_count(torch.tensor([5.0, 7.0]))
+        tensor([ 5., 21.])
+        """
+        if self.counts is None:
+            return values
+        return values * self.tensor("counts", values).reshape(-1, *[1] * (values.ndim - 1))
+
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum over the individuals of each set (weights are not applied)."""
+        members = self.by_count(self.members(values))
+        if self.size is not None:
+            return members.reshape(len(self), self.size, *values.shape[1:]).sum(1)
+        return scatter_sum(members, self.tensor("set_ids", values), len(self))
+
+    def mean(self, values: Tensor) -> Tensor:
+        """Mean over the individuals of each set (weights are not applied)."""
+        number = self.tensor("individuals", values).to(values.dtype)
+        return self.sum(values) / number.reshape(-1, *[1] * (values.ndim - 1))
+
+    def max(self, values: Tensor) -> Tensor:
+        """Largest member value of each set."""
+        if self.size is not None:
+            return self.dense(values).amax(1)
+        members = self.members(values)
+        ids = self.tensor("set_ids", values).reshape(-1, *[1] * (values.ndim - 1))
+        out = members.new_zeros((len(self), *members.shape[1:]))
+        return out.scatter_reduce(0, ids.expand_as(members), members, "amax", include_self=False)
+
+    def min(self, values: Tensor) -> Tensor:
+        """Smallest member value of each set."""
+        return -self.max(-values)
+
+    def logsumexp(self, values: Tensor) -> Tensor:
+        """log Σ exp over the individuals; −inf with gradient zero where all members are −inf."""
+        members = self.members(values)
+        if self.counts is not None:
+            times = self.tensor("counts", values).log()
+            members = members + times.reshape(-1, *[1] * (values.ndim - 1))
+        if self.size is not None:
+            return logsumexp(members.reshape(len(self), self.size, *values.shape[1:]), 1)
+        return segment_logsumexp(members, self.tensor("set_ids", values), len(self))
+
+    # ---- parts
+
+    def take(self, set_numbers: Any) -> Self:
+        """The sets of these numbers (or of a boolean mask), in that order.
+
+        A slice `begin:end` copies nothing.
+        """
+        which: Any = chosen(set_numbers, len(self))
+        if isinstance(which, slice):
+            begin, end, _ = which.indices(len(self))
+            offsets = self.offsets[begin : max(begin, end) + 1]
+            members: Any = slice(int(offsets[0]), int(offsets[-1]))
+            offsets = offsets - offsets[0]
+        else:
+            sizes = self.sizes[which]
+            offsets = offsets_of(sizes)
+            members = np.repeat(self.offsets[which] - offsets[:-1], sizes) + np.arange(sizes.sum())
+        weights = None if self.weights is None else self.weights[members]
+        counts = None if self.counts is None else self.counts[members]
+        names = None if self.names is None else self.names[which]
+        return self._trusted(self.indices[members], offsets, weights, names, self.size, counts)
+
+    @cached_property
+    def _by_size(self) -> list[tuple[Ints, Self]]:
+        sizes = np.unique(self.sizes)
+        groups = [np.flatnonzero(self.sizes == size) for size in sizes]
+        return [(which, self.take(which)) for which in groups]
+
+    def by_size(self) -> Sequence[tuple[Ints, Self]]:
+        """(set numbers, those sets) for each distinct size: a dense problem each."""
+        return [(np.arange(len(self)), self)] if self.size is not None else self._by_size
+
+
+def chosen(which: Any, n: int) -> Any:
+    """Numbers below n from a list of them or a boolean mask; a slice is left as it is."""
+    if isinstance(which, slice):
+        return which
+    array = np.asarray(which)
+    return np.arange(n)[array if array.size else array.astype(np.int64)]
+
+
+def offsets_of(sizes: Any) -> Ints:
+    """Where each set begins, and where the last one ends."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(sizes, dtype=np.int64)])

@@ -1,6 +1,5 @@
 """EM: any scikit-learn estimator as a learner, and what it gains over naive labels."""
 
-import importlib
 import pickle
 
 import numpy as np
@@ -433,78 +432,6 @@ def test_weights_reach_the_last_step():
 
 
 # ---- keeping models
-
-
-@pytest.mark.parametrize(
-    ("estimator", "family"),
-    [
-        (RandomForestRegressor(5), sw.Normal()),
-        (HistGradientBoostingRegressor(max_iter=5), sw.Normal()),
-        (make_pipeline(StandardScaler(), LogisticRegression()), sw.Categorical(3)),
-        (RandomForestClassifier(5), sw.Categorical(3)),
-        (CalibratedClassifierCV(LinearSVC(), cv=2), sw.Categorical(3)),
-    ],
-    ids=repr,
-)
-def test_save_and_load(estimator, family, tmp_path):
-    pytest.importorskip("skops")
-    X, _, o = classes(60) if isinstance(family, sw.Categorical) else numbers(60)
-    model = EM(estimator, max_iter=1).fit(task_of(X, family, o)).model
-    again = EMModel.load(tmp_path, model.save(tmp_path))
-    np.testing.assert_array_equal(again.raw(X), model.raw(X))
-
-
-class Stranger(LinearRegression):
-    pass
-
-
-def test_types_of_a_stranger_are_refused(tmp_path):
-    skops = pytest.importorskip("skops.io")
-    X, _, o = numbers(30)
-    model = EM(Stranger(), max_iter=1).fit(task_of(X, sw.Normal(), o)).model
-    with pytest.raises(ValueError, match="Stranger cannot be kept without pickle"):
-        model.save(tmp_path)
-    skops.dump(model.estimator, tmp_path / "estimator.skops")
-    with pytest.raises(ValueError, match="not known to be safe"):
-        EMModel.load(tmp_path, {})
-
-
-@pytest.mark.parametrize(
-    ("field", "value"), [("left_child", 10**6), ("left_child", 0), ("feature", 99)]
-)
-def test_damaged_trees_are_refused(field, value, tmp_path):
-    """Numbers of nodes or features that lead out of memory, or in a circle."""
-    skops = pytest.importorskip("skops.io")
-    X, truth, _ = numbers(60)
-    forest = RandomForestRegressor(2, random_state=0).fit(X, truth)
-    tree = forest.estimators_[0].tree_
-    state = tree.__getstate__()
-    state["nodes"][field][0] = value
-    tree.__setstate__(state)
-    with pytest.raises(ValueError, match="damaged"):
-        EMModel(forest).save(tmp_path)
-    skops.dump(forest, tmp_path / "estimator.skops")
-    with pytest.raises(ValueError, match="damaged"):
-        EMModel.load(tmp_path, {})
-
-
-def test_damaged_boosted_trees_are_refused(tmp_path):
-    pytest.importorskip("skops.io")
-    X, truth, _ = numbers(60)
-    boosted = HistGradientBoostingRegressor(max_iter=2).fit(X, truth)
-    EMModel(boosted).save(tmp_path)
-    boosted._predictors[1][0].nodes["right"][0] = 10**6
-    with pytest.raises(ValueError, match="damaged"):
-        EMModel(boosted).save(tmp_path)
-
-
-def test_without_skops(monkeypatch, tmp_path):
-    def missing(name):
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ImportError, match=r"pip install skops.*joblib"):
-        EMModel(LinearRegression()).save(tmp_path)
 
 
 def test_pickle_and_importance():

@@ -1,46 +1,106 @@
-"""Files and folders that appear whole or not at all."""
+"""Files that appear whole or not at all, and one writer at a time."""
 
 from __future__ import annotations
 
+import errno
 import os
 import secrets
-import shutil
+import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-__all__ = ["beside"]
+__all__ = ["beside", "locked", "sync"]
+
+WAIT = 60.0  # seconds for another writer
+PAUSE = 0.01
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write a file or folder under; in the end it replaces `path`.
+    """A name beside `path` to write a file under; in the end it replaces `path`.
 
     If anything goes wrong before, `path` stays as it was.
     """
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
     try:
         yield new
-        if new.is_file():
-            with new.open("rb+") as file:
-                os.fsync(file.fileno())
-        _replace(new, path)
+        sync(new)
+        new.replace(path)
+        sync(path.parent)
     finally:
-        if new.is_dir():
-            shutil.rmtree(new, ignore_errors=True)
-        else:
+        with suppress(OSError):  # of a disk that can no longer be written to
             new.unlink(missing_ok=True)
 
 
-def _replace(new: Path, path: Path) -> None:
+def sync(path: Path) -> None:
+    """Has the disk keep what was written to a file, or the names in a folder."""
     if not path.is_dir():
-        new.replace(path)
+        with path.open("rb+") as file:
+            os.fsync(file.fileno())
         return
-    old = new.with_suffix(".old")  # a folder cannot be replaced in one step
-    path.rename(old)
-    try:
-        new.rename(path)
-    except BaseException:
-        old.rename(path)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
+    with suppress(OSError):  # not every system can be asked for that
+        number = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+@contextmanager
+def locked(path: Path, wait: float = WAIT) -> Iterator[None]:
+    """While no other process or thread holds the lock that the file `path` stands for.
+
+    A process that ends, however it does, gives its locks back.
+    """
+    until = time.monotonic() + wait
+    while True:
+        file = path.open("ab")
+        try:
+            if _lock(file.fileno()) and _is_same(file.fileno(), path):
+                break
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+        if time.monotonic() > until:
+            raise TimeoutError(
+                f"another process has been writing to {path.parent} for {wait:.0f} seconds: wait "
+                f"for its end, or name another place"
+            )
+        time.sleep(PAUSE)
+    with file:
+        try:
+            yield
+        finally:
+            with suppress(OSError):  # those who wait for it see that it is another one
+                path.unlink()
+
+
+def _is_same(number: int, path: Path) -> bool:
+    """Whether an open file is still the one of that name."""
+    with suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(number), path.stat())
+    return False
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(number: int) -> bool:
+        try:
+            msvcrt.locking(number, msvcrt.LK_NBLCK, 1)
+        except OSError:
+            return False
+        return True
+
+else:
+    import fcntl
+
+    def _lock(number: int) -> bool:
+        try:
+            fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:  # a disk may know no locks
+            return error.errno in (errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS)
+        return True

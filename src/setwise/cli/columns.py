@@ -1,29 +1,31 @@
 """The feature columns of a model, and how rows of a file become the table that its learner takes.
 
-They are kept beside the model in `columns.json`, so that files may list their columns in any order.
+They are kept beside the model, so that files may list their columns in any order.
 """
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise._facts import checked
 from setwise.cli.common import Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.files import arrow, floats, is_number, is_numeric, is_text, key
 from setwise.cli.tables import Table
+from setwise.io.persistence import notes_of
 
 __all__ = ["Column", "Columns", "choose_columns"]
 
-NAME = "columns.json"
+KEPT = "columns"  # what the notes of a saved model call them
+Kind = Literal["number", "flag", "date", "category"]
 DAY = 86_400_000_000  # microseconds
 MOSTLY = 0.5  # a column of texts with a larger share of numbers is meant to hold numbers
 SEVERAL = 20  # from so many rows on, a text that differs in most of them is a name of the row
@@ -35,7 +37,7 @@ class Column:
     """One feature: a number, flag or date, or one of these categories."""
 
     name: str
-    kind: str
+    kind: Kind
     categories: list[str] = field(default_factory=list)
     fill: float | None = None  # for a number that is missing, where the learner needs one
 
@@ -117,23 +119,23 @@ class Columns:
                 out[column.name] = pd.Categorical.from_codes(codes, column.categories)
         return pd.DataFrame(out), unknown
 
-    def save(self, folder: Path) -> None:
-        """Writes `columns.json`."""
-        text = json.dumps(asdict(self), indent=1, ensure_ascii=False)
-        (folder / NAME).write_text(text + "\n", encoding="utf-8")
+    def notes(self) -> dict[str, Any]:
+        """Itself, to be kept beside a model."""
+        return {KEPT: asdict(self)}
 
     @classmethod
     def load(cls, folder: Path) -> Columns:
-        """Reads what `save` wrote."""
-        path = folder / NAME
-        if not path.is_file():
-            raise Mistake(f"{folder} has no {NAME}: give the folder that `setwise fit` wrote")
+        """What was kept beside a model."""
         try:
-            facts = json.loads(path.read_text(encoding="utf-8"))
-            features = [Column(**column) for column in facts.pop("features")]
-            return cls(features, **facts)
-        except (ValueError, TypeError, KeyError, AttributeError) as error:
-            raise Mistake(f"{path} was altered: fit the model again ({error})") from None
+            notes = notes_of(folder)
+            if KEPT not in notes:
+                raise Mistake(
+                    f"{folder}: setwise fit has not written this model: give one that it has"
+                )
+            found: Columns = checked(notes[KEPT], Columns, "columns")
+        except ValueError as error:
+            raise Mistake(str(error)) from None
+        return found
 
 
 def choose_columns(

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Failure", "Mistake", "as_json", "beside", "facts_table", "note", "number", "plug_in", "split",
+    "writing",
 ]  # fmt: skip
 
 
@@ -94,11 +95,18 @@ def as_json(value: Any) -> str:
 
 
 @contextmanager
-def beside(path: Path) -> Iterator[Path]:
-    """A name to write a file or folder under, which replaces `path` once it is whole."""
+def writing(path: Path) -> Iterator[None]:
+    """While something is written there: what the disk says against it is a failure."""
     try:
+        yield
+    except OSError as error:
+        raise Failure(f"{path} could not be written: {error.strerror or error}") from None
+
+
+@contextmanager
+def beside(path: Path) -> Iterator[Path]:
+    """A name to write a file under, which replaces `path` once it is whole."""
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         with _files.beside(path) as new:
             yield new
-    except OSError as error:
-        raise Failure(f"{path} could not be written: {error.strerror or error}") from None

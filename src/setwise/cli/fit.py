@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.common import Failure, Mistake, as_json, beside, facts_table, note
+from setwise.cli.common import Failure, Mistake, as_json, facts_table, note, writing
 from setwise.cli.config import Command, FitSpec
 
 __all__ = ["Command", "fit"]
@@ -69,9 +69,14 @@ def _run(spec: FitSpec, json: bool) -> None:
 
     from setwise.cli.fitting import Fitting
     from setwise.cli.summary import facts, outcome, words
+    from setwise.io.persistence import check_target, save
 
     console = Console(stderr=json, highlight=False)
     assert spec.rows is not None
+    try:
+        check_target(spec.out)
+    except ValueError as error:
+        raise Mistake(f"--out: {error}") from None
     _check_out(spec.out)
     fitting = Fitting(spec)
     facts_table(console, words(fitting))
@@ -82,12 +87,11 @@ def _run(spec: FitSpec, json: bool) -> None:
     result["seconds"] = round(time.perf_counter() - begin, 3)
     for remark in dict.fromkeys(remarks + more):
         note(console, remark)
-    with beside(spec.out) as folder:
+    with writing(spec.out):
         try:
-            est.save(folder)
+            save(est, spec.out, fitting.columns.notes())
         except (ImportError, TypeError, ValueError) as error:
             raise Failure(f"the model could not be saved: {error}") from None
-        fitting.columns.save(folder)
     result["model"] = str(spec.out)
     facts_table(console, outcome(result, fitting))
     if json:
@@ -96,11 +100,7 @@ def _run(spec: FitSpec, json: bool) -> None:
 
 def _check_out(out: Path) -> None:
     """Raises, before any work, where the model could not be put."""
-    if out.is_dir() and any(out.iterdir()) and not (out / "columns.json").is_file():
-        raise Mistake(f"{out} holds other things than a model of setwise fit: name another --out")
-    if out.exists() and not out.is_dir():
-        raise Mistake(f"{out} is a file: --out is a folder")
-    for parent in out.absolute().parents:
+    for parent in (out.absolute(), *out.absolute().parents):
         if parent.exists():
             if not parent.is_dir():
                 raise Mistake(f"{parent} is a file: {out} cannot be made in it")

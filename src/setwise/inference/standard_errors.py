@@ -19,7 +19,7 @@ Assenova, "Cluster-robust variance estimation for dyadic data", Political Analys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 from scipy import linalg, sparse
 from torch import Tensor
 
+from setwise._facts import AnyFloat, checked
 from setwise.inference.set_gradients import CHUNK, outer
 from setwise.objective import Objective
 
@@ -36,6 +37,17 @@ Floats = NDArray[np.float64]
 MOST = 2_000  # coefficients
 NULL = 1e-9  # of the largest eigenvalue of H: less is no information
 OPEN = 1e-6  # of a combination of coefficients: more within open directions, and it is open
+
+
+class Facts(TypedDict):
+    """What is no array of `StandardErrors`."""
+
+    n: int
+    effective: float
+    penalised: bool
+    shares: bool
+    away: AnyFloat
+    saddle: bool
 
 
 @dataclass(frozen=True)
@@ -165,6 +177,21 @@ class StandardErrors:
         """What is no array, fit for JSON."""
         names = ("n", "effective", "penalised", "shares", "away", "saddle")
         return {name: getattr(self, name) for name in names}
+
+    @classmethod
+    def of_file(
+        cls, arrays: dict[str, Floats], facts: dict[str, Any], width: int, outputs: int
+    ) -> StandardErrors:
+        """What `arrays` and `facts` tell, once they fit a model of so many features and outputs."""
+        told: dict[str, Any] = {**arrays, **checked(facts, Facts, "standard errors")}
+        out = cls(**told)
+        lengths = [len(out.mean), len(out.scale), len(out.units)]
+        d = len(out.information)
+        shapes = {out.information.shape, out.sandwich.shape, (d, d), (len(out.null), d)}
+        plain = all(a.dtype == np.float64 for a in arrays.values()) and bool((out.scale > 0).all())
+        if lengths != [width, width, outputs] or len(shapes) > 1 or out.n_shared < 0 or not plain:
+            raise ValueError("the standard errors are not those of the coefficients")
+        return out
 
     def arrays(self) -> dict[str, Floats]:
         """The arrays by name."""

@@ -9,9 +9,12 @@ never imported.
 from __future__ import annotations
 
 import inspect
+import math
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +22,13 @@ import numpy as np
 import torch
 from sklearn.base import BaseEstimator
 
+from setwise._facts import checked
 from setwise.distributions import Family, families
 from setwise.learners import Learner, learners
 
 __all__ = ["NotSaved", "arguments", "decode", "encode", "known"]
+
+DTYPE = re.compile(r"[<>|=]?([biuf][1248]|f16|O\d*|U\d+)")
 
 
 @dataclass(frozen=True, repr=False)
@@ -83,7 +89,7 @@ def decode(value: Any, module: Any) -> Any:
         return [decode(v, module) for v in value]
     if not isinstance(value, dict):
         return value
-    kind = value["kind"]
+    kind = value.get("kind")
     if kind == "unsaved":
         return NotSaved(str(value["what"]))
     if kind == "tuple":
@@ -91,10 +97,7 @@ def decode(value: Any, module: Any) -> Any:
     if kind == "dict":
         return {decode(k, module): decode(v, module) for k, v in value["items"]}
     if kind == "array":
-        items = decode(value["items"], module)
-        array = np.empty(len(items), dtype=np.dtype(value["dtype"]))
-        array[:] = items
-        return array.reshape(value["shape"])
+        return _array(decode(value["items"], module), value["dtype"], value["shape"])
     if kind in ("path", "device"):
         return (Path if kind == "path" else torch.device)(value["value"])
     if kind not in REGISTRIES:
@@ -107,6 +110,17 @@ def decode(value: Any, module: Any) -> Any:
     return cls(**params)
 
 
+def _array(items: list[Any], dtype: str, shape: list[int]) -> Any:
+    """The array of these items; it takes no more room than they do."""
+    if not isinstance(dtype, str) or not DTYPE.fullmatch(dtype):
+        raise ValueError(f"{dtype!r} is no type of an array"[:100])
+    if math.prod(checked(shape, list[int], "shape")) != len(items) or len(shape) > 32:
+        raise ValueError(f"{len(items)} items have no shape {shape}"[:100])
+    out = np.empty(len(items), dtype=dtype) if "U" not in dtype else np.array(items, str)
+    out[:] = items
+    return out.reshape(shape)
+
+
 def known(name: Any, classes: dict[str, Any], what: str) -> Any:
     """The class of this name; ValueError where it is none of these."""
     if not isinstance(name, str) or name not in classes:
@@ -117,6 +131,7 @@ def known(name: Any, classes: dict[str, Any], what: str) -> Any:
     return classes[name]
 
 
+@cache
 def _sklearn_classes() -> dict[str, type[Any]]:
     """Every estimator of scikit-learn, by name."""
     from sklearn.utils import all_estimators

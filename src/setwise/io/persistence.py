@@ -1,82 +1,60 @@
 """Fitted estimators in folders: plain files, no pickle; loading runs no code from them.
 
-A saved folder holds `setwise.json` and one folder `model-…` with the model's own files (native
-model files of the boosting libraries, safetensors). `setwise.json` is an object with
-
-* `format`: the version of this description; another one is refused;
-* `sha256`: the digest of this very file with 64 zeros in place of the digest;
-* `setwise`: the version that wrote it;
-* `estimator`, `params`: the class of the estimator and its constructor's arguments;
-* `family`, `learner`: what the arguments meant when the estimator was fitted;
-* `model`: the `class` of the model, the `facts` that it needs and the `folder` of its files;
-* `encoder`: what the columns of a data frame were (`setwise.Encoder`);
-* `shared`, `spread`, `steps`, `intercept`, `identifiability`, `alignment`, `n_features_in`,
-  `history`: the fitted attributes of these names;
-* `summary`: what `est.summary()` says of the fit, and what `align` is sure of;
-* `files`: the sha256 of every other file.
-
-`setwise.io.encoding` says how arguments are written. Of what has no form in JSON (a function, a
-torch module) only a description is kept: the loaded model predicts all the same, but `fit` needs
-the real thing.
+A saved folder holds `setwise.json`, see `setwise.io.description`, and one folder `model-…` with the
+model's own files: arrays, each of which is checked before it is used. Of what has no form in JSON
+(a function, a torch module) only a description is kept: the loaded model predicts all the same, but
+`fit` needs the real thing.
 
 Digests detect damage, not malice: whoever can write a folder can write its digests, and so give you
-a wrong model, but no code. (The boosting libraries read their model files with their own parsers.)
+a wrong model, but no code, no crash, and no more memory taken than the folder holds.
 
 A save writes its files beside the old ones and then replaces `setwise.json` in one step, so that
-an interrupted save leaves a whole model, the old one or the new one.
+an interrupted save leaves a whole model, the old one or the new one. There is one writer at a time,
+which sweeps what others have left unfinished.
 """
 
 from __future__ import annotations
 
-import hashlib
 import inspect
-import json
-import re
 import shutil
 import uuid
+import warnings
 from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from sklearn.exceptions import NotFittedError
 
-from setwise._files import beside
+from setwise._files import beside, locked, sync
 from setwise._subclasses import concrete_subclasses
-from setwise.distributions import Family
-from setwise.frames import Encoder
-from setwise.identifiability import Alignment, Identifiability
+from setwise.distributions import Categorical, Family, parameters
+from setwise.frames import Encoded, Encoder
+from setwise.io.description import FORMAT, NAME, Description, check_files, digest, read, seal
 from setwise.io.encoding import arguments, decode, encode, known
 from setwise.learners import Learner, models
 from setwise.objective import Intercept
 
-__all__ = ["Saveable", "load", "save"]
+__all__ = ["Saveable", "check_target", "load", "notes_of", "save"]
 
-FORMAT = 2
-NAME = "setwise.json"
-OURS = re.compile(r"setwise\.json|\.setwise\.json\.\w+\.part|model-[0-9a-f]{32}")
-DIGEST = re.compile(rb'"sha256": "([0-9a-f]{64})"')
+LOCK = ".setwise.lock"
+OURS = (NAME, f".{NAME}.*.part", LOCK, "model-*")
 VALIDATION = ("validation", "leaderboard", "held_out_score", "constant_score", "overlap")
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "setwise": str, "estimator": str, "params": dict, "family": dict, "learner": dict,
-    "model": dict, "shared": list, "spread": list, "steps": int, "intercept": dict,
-    "identifiability": dict, "alignment": (dict, type(None)), "n_features_in": (int, type(None)),
-    "encoder": (dict, type(None)), "history": list,
-    "validation": dict, "summary": dict, "files": dict,
-}  # fmt: skip
+WIDEST = 2**24  # features of a row that is tried
+AGAIN = 5  # times that a reader begins anew because a writer was faster
 
 
 # ---- writing
 
 
-def save(est: Any, folder: str | Path) -> None:
+def save(est: Any, folder: str | Path, notes: dict[str, Any] | None = None) -> None:
     """Writes a fitted estimator into a folder, without pickle; `load` reads it.
 
     A folder that holds anything but a saved model is refused; an older model in it is replaced,
-    at the very end and in one step.
+    at the very end and in one step. `notes`, plain values, are kept beside it: see `notes_of`.
     """
     folder = Path(folder)
     classes = _estimators()
@@ -89,33 +67,46 @@ def save(est: Any, folder: str | Path) -> None:
         raise NotFittedError(
             f"this {type(est).__name__} is not fitted yet: call fit(X, observations) before save"
         )
-    _check_target(folder)
+    check_target(folder)
     is_new = not folder.exists()
-    own = folder / f"model-{uuid.uuid4().hex}"
+    folder.mkdir(parents=True, exist_ok=True)
     try:
-        own.mkdir(parents=True)
-        facts, told = est.model_.save(own), est._described(own)
-        written = sorted(path for path in own.rglob("*") if path.is_file())
-        files = {path.relative_to(folder).as_posix(): _digest(path) for path in written}
-        with beside(folder / NAME) as part:
-            part.write_bytes(_seal(_describe(est, own.name, facts, told, files)))
+        with locked(folder / LOCK):
+            _write(est, folder, notes or {})
     except BaseException:
-        shutil.rmtree(own, ignore_errors=True)
-        if is_new:
+        if is_new and not (folder / NAME).exists():
             with suppress(OSError):
                 folder.rmdir()
         raise
-    for old in folder.glob("model-*"):
-        if old != own:
-            shutil.rmtree(old, ignore_errors=True)
 
 
-def _check_target(folder: Path) -> None:
+def _write(est: Any, folder: Path, notes: dict[str, Any]) -> None:
+    own = folder / f"model-{uuid.uuid4().hex}"
+    try:
+        own.mkdir()
+        facts, told = est.model_.save(own), est._described(own)
+        written = sorted(path for path in own.rglob("*") if path.is_file())
+        files = {path.relative_to(folder).as_posix(): digest(path) for path in written}
+        text = seal(_describe(est, own.name, facts, told, files, notes))
+        for path in (*written, own, folder):
+            sync(path)
+        with beside(folder / NAME) as part:
+            part.write_bytes(text)
+    except BaseException:
+        shutil.rmtree(own, ignore_errors=True)
+        raise
+    for pattern in OURS:  # the old model, and what was left where a save was killed
+        for path in folder.glob(pattern) if "*" in pattern else ():
+            if path != own:
+                shutil.rmtree(path, ignore_errors=True) if path.is_dir() else path.unlink()
+
+
+def check_target(folder: Path) -> None:
     """Raises unless the folder is new, empty, or holds nothing but a saved model."""
-    if folder.is_file():
+    if folder.exists() and not folder.is_dir():
         raise ValueError(f"{folder} is a file: a model is saved into a folder, name another one")
     inside = folder.iterdir() if folder.exists() else ()
-    others = sorted(path.name for path in inside if not OURS.fullmatch(path.name))
+    others = sorted(p.name for p in inside if not any(p.match(pattern) for pattern in OURS))
     if others:
         raise ValueError(
             f"{folder} holds other things than a saved model ({', '.join(others[:5])}): name a new "
@@ -124,8 +115,9 @@ def _check_target(folder: Path) -> None:
 
 
 def _describe(
-    est: Any, own: str, facts: dict[str, Any], told: dict[str, Any], files: dict[str, str]
-) -> dict[str, Any]:
+    est: Any, own: str, facts: dict[str, Any], told: dict[str, Any], files: dict[str, str],
+    notes: dict[str, Any],
+) -> dict[str, Any]:  # fmt: skip
     params = arguments(est)
     labels = params.get("n_classes")
     if isinstance(labels, dict) and labels["kind"] == "unsaved":  # but predictions need them
@@ -133,7 +125,7 @@ def _describe(
     alignment = est.alignment_
     return {
         "format": FORMAT,
-        "sha256": "0" * 64,
+        "sha256": "",
         "setwise": version("setwise"),
         "estimator": type(est).__name__,
         "params": params,
@@ -151,27 +143,9 @@ def _describe(
         "history": est.history_,
         "validation": {name: getattr(est, name + "_") for name in VALIDATION},
         "summary": told,
+        "notes": notes,
         "files": files,
     }
-
-
-def _plain(value: Any) -> Any:
-    """numpy's numbers and arrays as JSON has them."""
-    if isinstance(value, np.generic | np.ndarray):
-        return value.tolist()
-    raise TypeError(f"{type(value).__name__} is not fit for JSON: {value!r}"[:500])
-
-
-def _seal(body: dict[str, Any]) -> bytes:
-    """The text of a description, with its own digest in it."""
-    text = json.dumps(body, indent=1, default=_plain).encode() + b"\n"
-    digest = hashlib.sha256(text).hexdigest()
-    return text.replace(b"0" * 64, digest.encode(), 1)
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 # ---- reading
@@ -200,111 +174,112 @@ class Saveable:
 def load(folder: str | Path, *, module: Any = None, trusted: bool = False) -> Any:
     """The fitted estimator that `est.save(folder)` wrote; it predicts exactly the same.
 
-    Nothing in the folder is run as code, so it may come from a stranger. A network of your own is
-    saved without its code: give the module again, with any weights, as `module`. A folder that
-    is missing, was cut short or altered, or was written by a newer version is a ValueError.
+    Nothing in the folder is run as code, and every number in it is checked before it is used, so it
+    may come from a stranger. A network of your own is saved without its code: give the module
+    again, with any weights, as `module`. A folder that is missing, was cut short or altered, or was
+    written by a newer version is a ValueError.
 
-    A few models are kept in files whose content cannot be checked: CatBoost's with categories.
-    They are refused unless `trusted` says that whoever made the folder is to be trusted.
+    A few models are kept in files whose content cannot be checked: CatBoost's with categories, and
+    EM around estimators that are not known here. They are refused unless `trusted` says that
+    whoever made the folder is to be trusted.
     """
     folder = Path(folder)
-    body = _read(folder)
-    _check_files(folder, body["files"])
-    try:
-        return _rebuild(folder, body, module, trusted)
-    except (ImportError, MemoryError):
-        raise
-    except Exception as error:  # a library may raise anything about what it cannot read
-        said = str(error) if isinstance(error, ValueError) else f"{type(error).__name__}: {error}"
-        raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
+    for left in reversed(range(AGAIN)):
+        body = read(folder)
+        try:
+            check_files(folder, body)
+            est = _rebuild(folder, body, module, trusted)
+            _try(est, probe=module is None and not trusted)
+            return est
+        except (ImportError, MemoryError):
+            raise
+        except Exception as error:  # a library may raise anything about what it cannot read
+            if left and _is_replaced(folder, body):
+                continue
+            whole = isinstance(error, ValueError)
+            said = str(error) if whole else f"{type(error).__name__}: {error}"
+            raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
+    raise AssertionError
 
 
-def _read(folder: Path) -> dict[str, Any]:
-    """The description, once checked by itself."""
-    path = folder / NAME
-    if not path.is_file():
-        missing = f"has no {NAME}" if folder.is_dir() else "is not a folder"
-        raise ValueError(
-            f"{folder} {missing}: give the folder that est.save(folder) wrote a fitted model into"
-        )
-    text = path.read_bytes()
-    damaged = f"{path} was cut short or altered: save the model again, or copy the folder again"
-    try:
-        body = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"{damaged} ({error})") from error
-    if not isinstance(body, dict) or type(body.get("format")) is not int:
-        raise ValueError(f"{damaged} (there is no format version in it)")
-    if body["format"] != FORMAT:
-        older = body["format"] < FORMAT
-        raise ValueError(
-            f"{path} is of format {body['format']}, written by setwise {body.get('setwise')}; this "
-            f"version reads format {FORMAT}: "
-            + ("fit and save the model again" if older else "update setwise")
-        )
-    found = DIGEST.search(text)
-    if found is None:
-        raise ValueError(f"{damaged} (there is no digest in it)")
-    zeros = text[: found.start(1)] + b"0" * 64 + text[found.end(1) :]
-    if hashlib.sha256(zeros).hexdigest().encode() != found[1]:
-        raise ValueError(f"{damaged} (its digest is another)")
-    for name, kind in FIELDS.items():
-        if name not in body or not isinstance(body[name], kind) or isinstance(body[name], bool):
-            raise ValueError(f"{path}: {name!r} is missing or of a wrong type")
-    return body
+def notes_of(folder: str | Path) -> dict[str, Any]:
+    """What was kept beside a saved model."""
+    return read(Path(folder))["notes"]
 
 
-def _check_files(folder: Path, files: dict[str, Any]) -> None:
-    for name, digest in files.items():
-        parts = PurePosixPath(name).parts
-        if len(parts) < 2 or not OURS.fullmatch(parts[0]) or ".." in parts:
-            raise ValueError(f"{folder / NAME} names a file outside of the model: {name!r}")
-        path = folder.joinpath(*parts)
-        if not path.is_file():
-            raise ValueError(f"{path} is missing: copy the whole folder again")
-        if _digest(path) != digest:
-            raise ValueError(f"{path} was cut short or altered: copy the whole folder again")
+def _is_replaced(folder: Path, body: Description) -> bool:
+    with suppress(ValueError, OSError):
+        return read(folder)["model"]["folder"] != body["model"]["folder"]
+    return False
 
 
-def _rebuild(folder: Path, body: dict[str, Any], module: Any, trusted: bool) -> Any:
+def _rebuild(folder: Path, body: Description, module: Any, trusted: bool) -> Any:
     cls = known(body["estimator"], _estimators(), "estimator")
     est = cls(**{name: decode(value, module) for name, value in body["params"].items()})
     est.family_, est.learner_ = decode(body["family"], module), decode(body["learner"], module)
     if not isinstance(est.family_, Family) or not isinstance(est.learner_, Learner):
         raise ValueError("'family' or 'learner' is something else")
     family, intercept = est.family_, body["intercept"]
+    if isinstance(family, Categorical) != hasattr(cls, "classes_"):
+        raise ValueError(f"{cls.__name__} has no {type(family).__name__} targets")
+    if isinstance(family, Categorical):  # before as many names as it has classes are made
+        labels = est.n_classes
+        count = labels if isinstance(labels, int) else len(labels)
+        if not family.n_classes == count == len(intercept["raw"]):
+            raise ValueError("there are other classes than outputs")
     est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
     est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
     est.constant_ = Intercept(
         _vector(intercept["raw"], len(family.outputs), "outputs"),
         _vector(intercept["shared"], len(family.shared), "shared parameters"),
     )
-    model, own = known(body["model"]["class"], models(), "model"), body["model"]["folder"]
-    if not OURS.fullmatch(own):
-        raise ValueError(f"{own!r} is no folder of a model")
+    model, own = known(body["model"]["class"], models(), "model"), folder / body["model"]["folder"]
     if module is not None and "module" not in inspect.signature(model.load).parameters:
         raise ValueError(f"module= is for networks of your own, but this is a {model.__name__}")
     facts = body["model"]["facts"]
-    est.model_ = model.reopen(folder / own, facts, module=module, trusted=trusted)
-    est.identifiability_ = Identifiability.from_facts(body["identifiability"])
-    alignment = body["alignment"]
-    est.alignment_ = None if alignment is None else Alignment.from_facts(alignment)
-    est._describe_again(folder / own, body["summary"])
-    for name in VALIDATION:
-        setattr(est, name + "_", body["validation"][name])
-    for name in ("steps", "history"):
-        setattr(est, f"{name}_", body[name])
+    est.model_ = model.reopen(own, facts, module=module, trusted=trusted)
+    est.identifiability_, est.alignment_ = body["identifiability"], body["alignment"]
+    est._describe_again(own, body["summary"])
+    for name, value in body["validation"].items():
+        setattr(est, name + "_", value)
+    est.steps_, est.history_ = body["steps"], body["history"]
     columns = body["encoder"]
     encoder = None if columns is None else Encoder.from_facts(columns)
     est._know_columns(encoder, body["n_features_in"])
     return est
 
 
-def _vector(values: Any, length: int, what: str) -> torch.Tensor:
-    numbers = [float(x) for x in values]
-    if len(numbers) != length:
-        raise ValueError(f"there are {len(numbers)} {what} where the family has {length}")
-    return torch.tensor(numbers, dtype=torch.float64)
+def _vector(values: list[float], length: int, what: str) -> torch.Tensor:
+    if len(values) != length:
+        raise ValueError(f"there are {len(values)} {what} where the family has {length}")
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def _try(est: Any, probe: bool) -> None:
+    """Raises unless all parts of what was loaded go together, and give numbers for a row."""
+    n = len(est.family_.outputs)
+    alignment, facts = est.alignment_, est.identifiability_
+    orders = [*(facts.orders or ()), *([alignment.classes] if alignment else [])]
+    if any(order is not None and sorted(order) != list(range(n)) for order in orders):
+        raise ValueError("an order of classes is none")
+    if any(not 0 <= c < n for group in facts.swaps for c in group):
+        raise ValueError("a class is out of range")
+    if alignment is not None and not alignment.slope:
+        raise ValueError("an alignment has a slope of 0")
+    width, encoder = est.n_features_in_, est.encoder_
+    if encoder is not None and width != len(encoder.columns):
+        raise ValueError("there are other columns than features")
+    if not probe or width is None or width > WIDEST:
+        return
+    row: Any = np.zeros((1, width))
+    if encoder is not None:
+        fill = [np.nan if column.kind == "category" else column.fill for column in encoder.columns]
+        row = Encoded(np.array([fill]), encoder)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        d = est.predict_dist(row)
+    if not all(bool(value.isfinite().all()) for value in parameters(d).values()):
+        raise ValueError("its predictions are not finite")
 
 
 def _estimators() -> dict[str, type[Any]]:

@@ -6,7 +6,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 import torch
@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
+from setwise._facts import checked
 from setwise.distributions import Family
 from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
 from setwise.learners.progress import Progress
@@ -222,6 +223,18 @@ def _order(open: Identifiability, agreement: NDArray[np.float64]) -> tuple[int, 
     return tuple(int(c) for c in classes)
 
 
+Part = TypedDict("Part", {"class": str, "facts": dict[str, Any]})
+
+
+class Parts(TypedDict):
+    """What a file tells of an ensemble."""
+
+    parts: list[Part]
+    weights: list[float]
+    matches: list[Match]
+    outputs: list[str]
+
+
 class EnsembleModel(Model):
     """Fitted models, matched to the first, with their weights in the average."""
 
@@ -273,15 +286,21 @@ class EnsembleModel(Model):
         cls, folder: Path, facts: dict[str, Any], module: Any = None, trusted: bool = False
     ) -> EnsembleModel:
         """The models that `save` wrote."""
+        told: Parts = checked(facts, Parts, "the ensemble")
+        matches, weights, n = told["matches"], told["weights"], len(told["outputs"])
+        good = len(told["parts"]) == len(matches) == len(weights) > 0 < min(weights)
+        for m in matches:
+            good &= m.classes is None or sorted(m.classes) == list(range(n))
+            good &= len(m.offset) in (0, n)
+        if not good:
+            raise ValueError("the models of the ensemble do not go together")
         known = models()
-        parts = [
-            known[told["class"]].reopen(
-                folder / f"part-{i}", told["facts"], module=module, trusted=trusted
+        parts: list[Model] = []
+        for i, part in enumerate(told["parts"]):
+            if part["class"] not in known:
+                raise ValueError(f"{part['class']!r} is not a known model"[:200])
+            made = known[part["class"]].reopen(
+                folder / f"part-{i}", part["facts"], module=module, trusted=trusted
             )
-            for i, told in enumerate(facts["parts"])
-        ]
-        matches = [
-            Match(m["classes"] and tuple(m["classes"]), m["slope"], m["shift"], tuple(m["offset"]))
-            for m in facts["matches"]
-        ]
-        return cls(parts, facts["weights"], matches, facts["outputs"])
+            parts.append(made)
+        return cls(parts, weights, matches, told["outputs"])

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
-import safetensors.numpy
 import torch
 from numpy.typing import NDArray
 from scipy import linalg, optimize, sparse
@@ -14,6 +13,7 @@ from scipy.sparse.linalg import lsmr
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from setwise._arrays import read_arrays, write_arrays
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import as_array
 from setwise.objective import Objective, Point
@@ -22,6 +22,8 @@ __all__ = ["Linear"]
 
 Array = NDArray[np.float64]
 ALPHAS = (0.0, 1.0, 10.0, 100.0, 1000.0)  # that held-out sets choose from
+FILE = "linear.safetensors"
+KINDS = {"coef": (np.float64, 2), "intercept": (np.float64, 1), "penalty": (np.float64, 2)}
 DENSE = 5 * 10**7  # numbers in a design matrix up to which least squares is solved directly
 
 
@@ -221,11 +223,14 @@ class LinearModel(Model):
         return out
 
     def save(self, folder: Path) -> dict[str, Any]:
-        parts = {name: np.ascontiguousarray(array) for name, array in vars(self).items()}
-        safetensors.numpy.save_file(parts, folder / "linear.safetensors")
+        write_arrays(folder / FILE, vars(self))
         return {}
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> LinearModel:
-        parts = safetensors.numpy.load_file(folder / "linear.safetensors")
+        parts = read_arrays(folder / FILE, KINDS)
+        coef, intercept, penalty = (parts[name] for name in KINDS)
+        finite = all(np.isfinite(array).all() for array in parts.values())
+        if not (coef.shape == penalty.shape == (len(coef), len(intercept)) and finite):
+            raise ValueError(f"the coefficients of {FILE} are no numbers for features and outputs")
         return cls(**parts)

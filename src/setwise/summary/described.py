@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils import Bunch
 
+from setwise._arrays import read_arrays, write_arrays
+from setwise._facts import checked
 from setwise.distributions import Categorical, Family
 from setwise.inference import Check, check_observations
 from setwise.inference.standard_errors import StandardErrors
@@ -22,13 +23,21 @@ from setwise.summary.coefficients import aligned
 from setwise.summary.importance import permutation_importance
 from setwise.summary.summary import Summary, summary
 from setwise.summary.uncertainty import Settled, errors_of, settle
-from setwise.summary.words import brief, data_of, facts, page
+from setwise.summary.words import Data, brief, data_of, facts, page
 
 __all__ = ["Described"]
 
 Floats = NDArray[np.float64]
 FILE = "standard_errors.safetensors"
 SAVED = 500  # coefficients: of so many the standard errors are computed for a file
+
+
+class Kept(TypedDict):
+    """What a file keeps of a summary."""
+
+    data: Data | None
+    settled: Settled | None
+    errors: dict[str, Any] | None
 
 
 class Described(BaseEstimator):  # type: ignore[misc]
@@ -43,7 +52,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
     family_: Family
     learner_: Learner
 
-    data_: dict[str, Any] | None = None
+    data_: Data | None = None
     _errors: StandardErrors | None = None
     _settled: Settled | None = None
     _fitted_on: tuple[Any, Any] | None = None
@@ -71,18 +80,19 @@ class Described(BaseEstimator):  # type: ignore[misc]
             out["settled"] = self._settled._asdict()
         if self._errors is not None:
             out["errors"] = self._errors.facts()
-            safetensors.numpy.save_file(self._errors.arrays(), folder / FILE)
+            write_arrays(folder / FILE, self._errors.arrays())
         return out
 
     def _describe_again(self, folder: Path, kept: dict[str, Any]) -> None:
         """Takes up what `_described` gave."""
-        self.data_ = kept["data"]
-        self._errors = self._settled = self._fitted_on = None
-        if kept["settled"] is not None:
-            self._settled = Settled(**kept["settled"])
-        if kept["errors"] is not None:
-            arrays: dict[str, Any] = safetensors.numpy.load_file(folder / FILE)
-            self._errors = StandardErrors(**arrays, **kept["errors"])
+        told: Kept = checked(kept, Kept, "the summary")
+        self.data_, self._settled = told["data"], told["settled"]
+        self._errors = self._fitted_on = None
+        if told["errors"] is not None:
+            width, outputs = self.model_.coef.shape
+            self._errors = StandardErrors.of_file(
+                read_arrays(folder / FILE), told["errors"], width, outputs
+            )
 
     def __getstate__(self) -> Any:
         state = dict(super().__getstate__())
@@ -196,7 +206,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         """
         est: Any = self
         objective = est._objective(self.family_, X, observations, "observations")
-        learned_from = sum(kind["sets"] for kind in (self.data_ or {}).get("kinds", [])) or np.inf
+        learned_from = sum(kind["sets"] for kind in self.data_["kinds"]) if self.data_ else np.inf
         return check_observations(est._distribution(X), objective.observations, learned_from)
 
     def __str__(self) -> str:

@@ -13,6 +13,7 @@ from scipy import sparse
 from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
+from setwise._facts import AnyFloat
 from setwise.distributions import Categorical, point_estimate
 from setwise.distributions.location import LocationScale
 from setwise.identifiability import Alignment
@@ -33,8 +34,8 @@ class Settled(NamedTuple):
     features of the labelled rows, `levels` the mean predictions of them by each of many models.
     """
 
-    level: float
-    slope: float
+    level: AnyFloat  # infinite where too few rows are labelled
+    slope: AnyFloat
     centre: float
     anchor: list[float] | None = None
     levels: list[float] | None = None

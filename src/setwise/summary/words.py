@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from setwise.distributions import Categorical
 from setwise.learners.inputs import n_features, n_rows
 from setwise.observations import Observations
 
-__all__ = ["brief", "data_of", "facts", "minus", "table"]
+__all__ = ["Data", "brief", "data_of", "facts", "minus", "table"]
 
 APART = {
     "rows": "sets of rows that were not learned from",
@@ -26,10 +26,30 @@ TRIED = 8
 Table = tuple[list[str], list[list[str]]]  # its head and its lines
 
 
-def data_of(X: Any, observations: Any) -> dict[str, Any]:
+class KindOfSets(TypedDict):
+    """One kind of observations."""
+
+    what: str
+    sets: int
+    smallest: int
+    largest: int
+    weighted: bool
+
+
+class Data(TypedDict):
+    """What a fit was given."""
+
+    rows: int
+    in_sets: int
+    members: int
+    features: int | None
+    kinds: list[KindOfSets]
+
+
+def data_of(X: Any, observations: Any) -> Data:
     """What a fit was given, fit for JSON."""
     listed = [observations] if isinstance(observations, Observations) else list(observations)
-    kinds = [
+    kinds: list[KindOfSets] = [
         {
             "what": _short(repr(o.aggregate), 100),
             "sets": len(o),
@@ -121,7 +141,7 @@ def _model(est: Any) -> str:
     return f"{what}, learned by {_short(repr(est.learner_), 200)}"
 
 
-def _kind(kind: dict[str, Any]) -> str:
+def _kind(kind: KindOfSets) -> str:
     low, high = kind["smallest"], kind["largest"]
     size = f"{low:,}" if low == high else f"{low:,} to {high:,}"
     weighted = ", weighted" if kind["weighted"] else ""

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from scipy.special import expit
 from torch import Tensor
 
+from setwise._facts import checked
 from setwise.learners.base import shares
 from setwise.learners.boosting.base import Boosting, Chosen, Forest, library
 from setwise.learners.boosting.leaves import Leaves
@@ -26,6 +27,7 @@ from setwise.learners.inputs import n_rows, native
 __all__ = ["CatBoost"]
 
 RULES = ("AsIs", "AsFalse", "AsTrue")  # what a missing value counts as, beside a border
+WIDEST = 2**17  # features, each of which JSON describes in about a kilobyte of memory
 DEEPEST = 64  # levels of a tree in JSON; CatBoost grows at most 16
 
 _library = partial(library, "catboost", "CatBoost")
@@ -200,16 +202,16 @@ class CatBoostForest(Forest):
             for output, model in enumerate(self.models):
                 model.save_model(str(folder / f"model{output}.cbm"))
         else:
-            self.arrays().save(folder)
+            trees = self.arrays()
+            _check_width(trees)
+            trees.save(folder)
         return facts
 
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any], trusted: bool = False) -> CatBoostForest:
         start, categorical = starting(facts["start"]), facts["categorical"]
-        if not isinstance(categorical, list) or {*map(type, categorical)} - {int}:
-            raise ValueError("the trees cannot be used: 'categorical' is a list of columns")
-        if not categorical:
-            return cls(_models(Trees.load(folder), len(start)), start, [])
+        if not checked(categorical, list[int], "categorical"):
+            return cls(_models(Trees.load(folder, len(start)), len(start)), start, [])
         if not trusted:
             raise ValueError(
                 "CatBoost keeps what it knows of categories in files of its own, which it reads "
@@ -278,6 +280,7 @@ def _nodes(root: dict[str, Any], rules: list[int]) -> dict[str, Any]:
 
 def _models(trees: Trees, outputs: int) -> list[Any]:
     """Models of CatBoost, one for each output, that read these trees from JSON."""
+    _check_width(trees)
     with np.errstate(over="ignore"):
         single = trees.threshold.astype(np.float32).astype(np.float64)
     if len(trees.category) or (single != trees.threshold).any() or trees.features.max() > 2:
@@ -322,6 +325,12 @@ def _models(trees: Trees, outputs: int) -> list[Any]:
         model.set_leaf_values(values[np.array(model.get_leaf_values()).astype(np.int64)])
         models.append(model)
     return models
+
+
+def _check_width(trees: Trees) -> None:
+    """Raises where JSON, which tells of every feature, would need too much memory."""
+    if len(trees.features) > WIDEST:
+        raise ValueError(f"the trees cannot be used: CatBoost reads at most {WIDEST} features")
 
 
 def _levels(tree: Tree) -> list[int] | None:

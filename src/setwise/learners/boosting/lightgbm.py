@@ -169,7 +169,7 @@ class LightGBMForest(Forest):
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> LightGBMForest:
         start = starting(facts["start"])
-        text = _text(Trees.load(folder), len(start), _checked(facts["categories"]))
+        text = _text(Trees.load(folder, len(start)), len(start), _checked(facts["categories"]))
         return cls(lightgbm.Booster(model_str=text), start)
 
     def arrays(self) -> Trees:
@@ -262,8 +262,8 @@ def _block(tree: Tree) -> list[str]:
         "left_child": rank[left],
         "right_child": rank[left + 1],
         "leaf_value": tree.value[~inner],
-        "leaf_count": tree.cover[~inner].astype(np.int64),
-        "internal_count": tree.cover[inner].astype(np.int64),
+        "leaf_count": _whole(tree.cover[~inner]),
+        "internal_count": _whole(tree.cover[inner]),
     }
     if words:
         columns["cat_boundaries"] = np.cumsum([0, *map(len, words)])
@@ -271,6 +271,10 @@ def _block(tree: Tree) -> list[str]:
     columns |= {"is_linear": [0], "shrinkage": [1]}
     lists = {name: np.asarray(column).tolist() for name, column in columns.items()}
     return [f"{name}={' '.join(map(repr, column))}" for name, column in lists.items()]
+
+
+def _whole(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
+    return np.clip(numbers, 0, 2**31 - 1).astype(np.int64)
 
 
 def _nearest(

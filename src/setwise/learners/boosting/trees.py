@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.numpy
 from numpy.typing import NDArray
+
+from setwise._arrays import read_arrays, write_arrays
+from setwise._facts import checked
 
 __all__ = ["AS_ZERO", "NAN", "ZERO", "Tree", "Trees", "grown", "starting"]
 
@@ -67,18 +69,15 @@ class Trees:
     def save(self, folder: Path) -> None:
         """Writes the arrays; trees that could not be read back are an error."""
         self.check()
-        safetensors.numpy.save_file(vars(self), folder / FILE)
+        write_arrays(folder / FILE, vars(self))
 
     @classmethod
-    def load(cls, folder: Path) -> Trees:
+    def load(cls, folder: Path, outputs: int) -> Trees:
         """The arrays that `save` wrote, once every number in them is known to be sound."""
-        arrays = safetensors.numpy.load_file(folder / FILE)
-        if {name: (a.dtype, a.ndim) for name, a in arrays.items()} != {
-            name: (np.dtype(kind), 1) for name, kind in DTYPES.items()
-        }:
-            raise ValueError(f"{FILE} does not hold the arrays of trees")
+        arrays = read_arrays(folder / FILE, {name: (kind, 1) for name, kind in DTYPES.items()})
         trees = cls(**arrays)
         trees.check()
+        trees._need(len(trees.sizes) % outputs == 0, "some outputs have more trees than others")
         return trees
 
     def check(self) -> None:
@@ -169,11 +168,9 @@ FLOATS = tuple(name for name in NODES if DTYPES[name] is np.float64)
 
 def starting(values: Any) -> NDArray[np.float64]:
     """What is added to the trees' sums, as a file tells it: one number per output."""
-    if not isinstance(values, list) or not values or {*map(type, values)} - {int, float}:
-        raise ValueError(f"the trees cannot be used: their start is a list, got {values!r}"[:200])
-    start = np.array(values, np.float64)
-    if not np.isfinite(start).all():
-        raise ValueError("the trees cannot be used: their start is not finite")
+    start = np.array(checked(values, list[float], "start"), np.float64)
+    if not len(start):
+        raise ValueError("the trees cannot be used: there is no start")
     return start
 
 

@@ -181,7 +181,7 @@ class XGBoostForest(Forest):
     @classmethod
     def load(cls, folder: Path, facts: dict[str, Any]) -> XGBoostForest:
         start, table = starting(facts["start"]), facts["table"]
-        trees = Trees.load(folder)
+        trees = Trees.load(folder, len(start))
         _check_table(table, len(trees.features))
         model = _model(trees, len(start), _encoder(facts["categories"], len(trees.features)))
         booster = _library().Booster(model_file=bytearray(json.dumps(model).encode()))

@@ -1,117 +1,68 @@
-"""Files of fitted scikit-learn estimators: no pickle, and trees that are checked before use."""
+"""Files of fitted scikit-learn estimators: arrays and plain values, of classes that are known.
+
+The compiled code of scikit-learn goes where its arrays point without looking. So the classes whose
+arrays are known here are written as such and checked when they are read; see `sound`. Others are
+written with skops, which runs no code but checks no numbers, and read only where they are trusted.
+"""
 
 from __future__ import annotations
 
 import importlib
-import math
-from collections.abc import Iterator
+import warnings
 from pathlib import Path
 from typing import Any
 
-import numpy as np
+import sklearn
+
+from setwise._arrays import read_arrays, write_arrays
+from setwise.learners.em.parts import Reader, Unknown, Writer
 
 __all__ = ["read_estimator", "write_estimator"]
 
-FILE = "estimator.skops"
-# skops knows that the code of trees is harmless, but not their content: they are checked here.
-TREES = (
-    "sklearn.tree._tree.Tree",
-    "sklearn.ensemble._hist_gradient_boosting.predictor.TreePredictor",
-)
-TRUSTED = (
-    *TREES,
-    "sklearn.calibration._CalibratedClassifier",
-    "sklearn.calibration._SigmoidCalibration",
-)
+ARRAYS = "estimator.safetensors"
+OTHER = "estimator.skops"
 
 
-def write_estimator(estimator: Any, folder: Path) -> None:
-    """Writes the estimator into the folder; one that could not be read back is an error."""
-    io = _skops("save")
-    path = folder / FILE
-    io.dump(estimator, path)
-    _check_types(io, path)
-    _check_trees(estimator)
+def write_estimator(estimator: Any, folder: Path) -> dict[str, Any]:
+    """Writes the estimator into the folder; returns what else is needed to read it."""
+    writer = Writer()
+    try:
+        told = writer.told(estimator)
+    except Unknown as unknown:
+        io = _skops(f"{unknown} is not kept as arrays, and other estimators are kept with skops")
+        io.dump(estimator, folder / OTHER)
+        return {"estimator": None, "sklearn": sklearn.__version__}
+    write_arrays(folder / ARRAYS, writer.arrays)
+    return {"estimator": told, "sklearn": sklearn.__version__}
 
 
-def read_estimator(folder: Path) -> Any:
-    """The estimator that was written; runs no code from the file."""
-    io = _skops("load")
-    path = folder / FILE
-    _check_types(io, path)
-    estimator = io.load(path, trusted=[*TRUSTED])
-    _check_trees(estimator)
-    return estimator
+def read_estimator(folder: Path, told: Any, version: str, trusted: bool) -> Any:
+    """The estimator that was written, once every number in it is known to be sound."""
+    if version != sklearn.__version__:
+        warnings.warn(
+            f"EM's estimator was fitted with scikit-learn {version}; with {sklearn.__version__} it "
+            f"may predict something else: fit and save it again",
+            UserWarning,
+            stacklevel=2,
+        )
+    if told is not None:
+        return Reader(read_arrays(folder / ARRAYS)).whole(told)
+    io = _skops("this estimator was kept with skops")
+    types = sorted(io.get_untrusted_types(file=folder / OTHER))
+    if not trusted:
+        raise ValueError(
+            "EM's estimator is of a kind whose file cannot be checked"
+            + (f" (with {', '.join(types[:3])})" if types else "")
+            + ": if you trust whoever made this folder, give trusted=True"
+        )
+    return io.load(folder / OTHER, trusted=types)
 
 
-def _skops(what: str) -> Any:
+def _skops(why: str) -> Any:
     try:
         return importlib.import_module("skops.io")
     except ImportError as error:
         raise ImportError(
-            f"EM wraps any scikit-learn estimator: to {what} it without pickle, install skops (pip "
-            f"install skops). Or use joblib.dump and joblib.load, and load only files you trust"
-        ) from error
-
-
-def _check_types(io: Any, path: Path) -> None:
-    unknown = set(io.get_untrusted_types(file=path)) - {*TRUSTED}
-    if unknown:
-        raise ValueError(
-            f"an estimator with {', '.join(sorted(unknown)[:5])} cannot be kept without pickle: "
-            f"these are not known to be safe to load. Use joblib.dump and joblib.load, and load "
+            f"{why}: pip install 'setwise[skops]'. Or use joblib.dump and joblib.load, and load "
             f"only files you trust"
-        )
-
-
-def _check_trees(estimator: Any) -> None:
-    """Raises unless every tree leads from its root to a leaf, by features that there are.
-
-    scikit-learn follows the numbers of nodes and features without looking, out of memory if they
-    are wrong.
-    """
-    for tree, width in _trees(estimator, math.inf):
-        if hasattr(tree, "capacity"):
-            sound = tree.node_count <= tree.capacity
-            names = ("children_left", "children_right", "feature") if sound else ()
-            left, right, feature = [getattr(tree, name) for name in names] or np.zeros((3, 0))
-            inner = left != -1
-        else:
-            nodes = tree.nodes
-            left, right, feature = (
-                nodes[k].astype(np.int64) for k in ("left", "right", "feature_idx")
-            )
-            inner = nodes["is_leaf"] == 0
-            sound = not nodes["is_categorical"].any()
-        number = np.arange(len(left))
-        ahead = (left > number) & (right > number) & (left < len(left)) & (right < len(left))
-        known = (feature >= 0) & (feature < width)
-        if not (sound and len(left) and (ahead & known)[inner].all()):
-            raise ValueError(
-                f"a tree of {FILE} is damaged, or splits on categories: it cannot be used safely. "
-                f"Use joblib.dump and joblib.load, and load only files you trust"
-            )
-
-
-def _trees(part: Any, width: float, seen: set[int] | None = None) -> Iterator[tuple[Any, float]]:
-    """Every tree inside an estimator, and the least number of features of those around it."""
-    seen = set() if seen is None else seen
-    if id(part) in seen or isinstance(part, str | bytes | type):
-        return
-    seen.add(id(part))
-    name = f"{type(part).__module__}.{type(part).__name__}"
-    if name in TREES:
-        yield part, min(width, getattr(part, "n_features", math.inf))
-        return
-    inside: Any = ()
-    if isinstance(part, dict):
-        inside = part.values()
-    elif isinstance(part, list | tuple | set):
-        inside = part
-    elif isinstance(part, np.ndarray) and part.dtype == object:
-        inside = part.ravel()
-    elif hasattr(part, "__dict__"):
-        inside = vars(part).values()
-        width = min(width, vars(part).get("n_features_in_", math.inf))
-    for each in inside:
-        yield from _trees(each, width, seen)
+        ) from error

@@ -11,7 +11,7 @@ import math
 import warnings
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, TypedDict
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
+from setwise._facts import checked
 from setwise.learners.base import Fitted, Learner, Model, Task, shares
 from setwise.learners.em.files import read_estimator, write_estimator
 from setwise.learners.em.targets import targets_for, to_raw
@@ -29,6 +30,7 @@ from setwise.objective import Objective, judge
 __all__ = ["EM"]
 
 Floats = NDArray[np.float64]
+MOST_CLASSES = 2**16
 FALL = 0.25  # of the likelihood gained so far: a fall by more means that a step was too long
 
 
@@ -169,6 +171,27 @@ def _table(X: Any) -> Any:
     return np.asarray(X.detach().cpu()) if isinstance(X, Tensor) else X
 
 
+class Link(TypedDict):
+    """The arguments of `to_raw` for classes and locations."""
+
+    n_classes: int
+
+
+class LinkOfMeans(Link):
+    """Those for means."""
+
+    offset: float
+    floor: float
+
+
+class Told(TypedDict):
+    """What a file tells of a model."""
+
+    link: Link | LinkOfMeans
+    estimator: Any
+    sklearn: str
+
+
 class EMModel(Model):
     """A fitted estimator, and the arguments of `to_raw` for its predictions."""
 
@@ -186,11 +209,15 @@ class EMModel(Model):
         return None if found is None else shares(found)
 
     def save(self, folder: Path) -> dict[str, Any]:
-        """Writes the estimator with skops, which needs no pickle."""
-        write_estimator(self.estimator, folder)
-        return self.link
+        """Writes the estimator without pickle."""
+        return {"link": self.link, **write_estimator(self.estimator, folder)}
 
     @classmethod
-    def load(cls, folder: Path, facts: dict[str, Any]) -> EMModel:
-        """Reads it back; types that are not known to be safe are refused."""
-        return cls(read_estimator(folder), **facts)
+    def load(cls, folder: Path, facts: dict[str, Any], trusted: bool = False) -> EMModel:
+        """Reads it back; kinds that cannot be checked are refused unless they are `trusted`."""
+        told: Told = checked(facts, Told, "EM's model")
+        link: dict[str, Any] = {**told["link"]}
+        if not 0 <= link["n_classes"] <= MOST_CLASSES or not link.get("floor", 1.0) > 0:
+            raise ValueError("EM's model has no such number of classes, or no floor of a mean")
+        estimator = read_estimator(folder, told["estimator"], told["sklearn"], trusted)
+        return cls(estimator, **link)

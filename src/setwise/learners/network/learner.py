@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from sklearn.base import clone
 from torch import Tensor, nn
 
+from setwise._facts import checked
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.encoding import as_numbers
@@ -31,6 +32,22 @@ FILE = "network.safetensors"
 CHECKPOINT = "checkpoint.safetensors"
 PILOT = 0.25  # of the usual steps: more would make it surer of its classes, not more right
 DOUBT = 0.2  # weight of equal probabilities that a guide's probabilities are mixed with
+
+
+class Custom(TypedDict):
+    """What a file tells of a network with a module of the user's own."""
+
+    module: Literal["custom"]
+    n_features: int
+
+
+class Told(TypedDict):
+    """What a file tells of a network with the default module."""
+
+    module: Literal["mlp"]
+    n_features: int
+    hidden: list[int]
+    dropout: float
 
 
 class NetworkModel(Model):
@@ -58,25 +75,43 @@ class NetworkModel(Model):
     def load(cls, folder: Path, facts: dict[str, Any], module: Any = None) -> NetworkModel:
         """The network that `save` wrote; a user's own module must be given, for its code."""
         tensors, _ = read_tensors(Path(folder) / FILE)
-        base, unit, n_features = tensors["base"], tensors["unit"], int(facts["n_features"])
-        if facts["module"] == "mlp":
-            body: nn.Module = MLP(n_features, len(base), facts["hidden"], facts["dropout"])
+        told: Told = checked(facts, Told if facts.get("module") == "mlp" else Custom, "the network")
+        base, unit = (tensors.get(name, torch.zeros(())) for name in ("base", "unit"))
+        sound = base.is_floating_point() and base.ndim == 1 and base.shape == unit.shape
+        if not sound or not all(bool(t.isfinite().all()) for t in tensors.values()):
+            raise ValueError(f"{FILE} does not hold finite weights of a network")
+        if told["module"] == "mlp":
+            network = RawNetwork(_described(told, tensors), base, unit)
         elif module is not None:
-            body = make_body(module, n_features, len(base))
+            network = RawNetwork(make_body(module, told["n_features"], len(base)), base, unit)
         else:
             raise ValueError(
                 "this network is a module of your own, whose code is not in the folder: pass the "
                 "module to setwise.load(folder, module=...), with any weights"
             )
-        network = RawNetwork(body, base, unit)
         try:
-            network.load_state_dict(tensors)
+            network.load_state_dict(tensors, assign=told["module"] == "mlp")
         except RuntimeError as error:
             raise ValueError(f"the saved weights do not fit the module: {error}") from error
-        return cls(network, n_features)
+        return cls(network, told["n_features"])
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "network": copy.deepcopy(self.network).cpu()}
+
+
+def _described(told: Told, tensors: dict[str, Tensor]) -> MLP:
+    """The default module without its weights, once it is known that these are of its shapes."""
+    if len(told["hidden"]) > len(tensors) or not 0 <= told["dropout"] < 1:
+        raise ValueError("the network has more layers than weights, or no such dropout")
+    with torch.device("meta"):  # where sizes, whatever they are, take no memory
+        body = MLP(told["n_features"], len(tensors["base"]), told["hidden"], told["dropout"])
+    for name, wanted in body.state_dict().items():
+        found = tensors.get(f"body.{name}")
+        if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
+            raise ValueError(f"the saved weights do not fit the module: {name}")
+    if not bool((tensors["body.deviation"] > 0).all()):
+        raise ValueError("the network divides by a deviation that is not positive")
+    return body
 
 
 class _PilotProgress(Progress):

@@ -186,7 +186,7 @@ def test_bad_choices():
         sw.AggregateRegressor(sw.Categorical(2)).fit(X, means)
     with pytest.raises(ValueError, match="distinct"):
         sw.AggregateClassifier(["a", "a"]).fit(X, means)
-    with pytest.raises(ValueError, match="classes are 0 to 1"):
+    with pytest.raises(ValueError, match="expects a class, 0 to 1"):
         sw.AggregateClassifier(2, "linear", validation=None, verbose=0).fit(
             X, sw.Direct().observe([0, 1, 2], [[2]])
         )

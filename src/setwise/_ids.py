@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from setwise.errors import SetError, absent
 from setwise.frames import is_frame
 
-__all__ = ["ByIds", "listed_rows"]
+__all__ = ["ByIds", "column_values", "lines_of", "listed_rows", "places_of"]
 
 Ints = NDArray[np.int64]
 
@@ -31,21 +31,27 @@ class ByIds:
         >>> sets[1].tolist()
         [2, 0]
         """
-        place: dict[Any, int] = {}
-        for row, name in enumerate(_values(ids)):
-            if absent(name):
-                raise ValueError(f"row {row} has no id (missing value): give each row one")
-            if place.setdefault(name, row) != row:
-                raise ValueError(
-                    f"{name!r} is the id of row {place[name]} and of row {row}: an id names one row"
-                )
-        return cls([_places(i, names, place) for i, names in enumerate(_lines(members))])  # type: ignore[call-arg]
+        place = places_of(ids)
+        return cls([_places(i, names, place) for i, names in enumerate(lines_of(members))])  # type: ignore[call-arg]
+
+
+def places_of(ids: Any) -> dict[Any, int]:
+    """The row of each id."""
+    place: dict[Any, int] = {}
+    for row, name in enumerate(column_values(ids)):
+        if absent(name):
+            raise ValueError(f"row {row} has no id (missing value): give each row one")
+        if place.setdefault(name, row) != row:
+            raise ValueError(
+                f"{name!r} is the id of row {place[name]} and of row {row}: an id names one row"
+            )
+    return place
 
 
 def listed_rows(frame: Any) -> list[list[int]]:
     """Row numbers in the columns of a frame, line by line; an empty field is no member."""
     out = []
-    for i, line in enumerate(_lines(frame)):
+    for i, line in enumerate(lines_of(frame)):
         for value in line:
             if not isinstance(value, int | np.integer | float) or value != int(value):
                 raise TypeError(
@@ -68,8 +74,8 @@ def _places(number: int, names: list[Any], place: dict[Any, int]) -> list[int]:
         ) from None
 
 
-def _lines(members: Any) -> list[list[Any]]:
-    """The entries of each line that are not empty."""
+def lines_of(members: Any, empty: bool = False) -> list[list[Any]]:
+    """The entries of each line, without those that are empty unless they are wanted as well."""
     if is_frame(members):
         import narwhals as nw
 
@@ -84,10 +90,10 @@ def _lines(members: Any) -> list[list[Any]]:
                 f"line {i} of members is {line!r}: expected several ids for each set, as in "
                 f"[('Ann', 'Bob'), …] or frame[['winner', 'loser']]"
             )
-    return [[name for name in line if not absent(name)] for line in lines]
+    return [[name for name in line if empty or not absent(name)] for line in lines]
 
 
-def _values(column: Any) -> list[Any]:
+def column_values(column: Any) -> list[Any]:
     """A list, array, index or column as a list."""
     if is_frame(column):
         raise TypeError("ids are one column, such as frame['name'], got a whole frame")

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import copy
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise._by_name import ByName
 from setwise._html import ObservationsHtml
+from setwise._matching import said
 from setwise.errors import check_each
 from setwise.sets import Sets, chosen
 
@@ -18,16 +21,28 @@ if TYPE_CHECKING:
 __all__ = ["Observations"]
 
 
-class Observations(ObservationsHtml):
+class Observations(ByName, ObservationsHtml):
     """What was seen of each set: `aggregate` of the members of `sets` gave `y`.
 
-    `y` has one entry per set in the form that the aggregate needs (None for `Ranking`); `weight` is
-    an optional non-negative number per set. Both are checked here. `by` says who labelled each set:
-    what the aggregate has to learn ("learned") is then learned for each labeller.
+    `y` has one entry per set in the form that the aggregate needs, in a list, an array, a column or
+    a frame (None for `Ranking`); `weight` is an optional non-negative number per set. Both are
+    checked here. `by` says who labelled each set: what the aggregate has to learn ("learned") is
+    then learned for each labeller.
+
+    Texts are read where they are clear: yes and no, same and different, win, loss and tie, names of
+    classes; the columns of a frame of counts are classes. `positive` says which of two texts is the
+    1, `classes` which class labels there are, in order. `from_groups` and `from_ids` match names.
+
+    Attributes:
+        classes: The class labels that numbers in y stand for; None where y does not name classes.
+        left_out: What did not match names, and how often.
 
     >>> import setwise as sw
     >>> sw.Observations(sw.Mean(), sw.Sets([[0, 1], [1, 2]]), [1.5, 2.5])
     Observations(Mean(), Sets(2 sets of 2 members))
+    >>> slides = sw.Observations(sw.AnyPositive(), [[0, 1], [2]], ["ill", "well"], positive="ill")
+    >>> slides.y.tolist()
+    [1.0, 0.0]
     """
 
     aggregate: Aggregate
@@ -35,46 +50,26 @@ class Observations(ObservationsHtml):
     y: NDArray[Any] | None
     weight: NDArray[np.float64] | None
     by: NDArray[Any] | None
+    classes: tuple[Any, ...] | None
 
     def __init__(
-        self, aggregate: Aggregate, sets: Any, y: Any, weight: Any = None, by: Any = None
+        self,
+        aggregate: Aggregate,
+        sets: Any,
+        y: Any = None,
+        weight: Any = None,
+        by: Any = None,
+        *,
+        positive: Any = None,
+        classes: Sequence[Any] | None = None,
     ) -> None:
         self.aggregate = aggregate
         self.sets = sets if isinstance(sets, Sets) else Sets(sets)
-        self.y = aggregate.check(self.sets, y)
+        numbers, self.classes = aggregate.read(self.sets, y, positive, classes)
+        self.y = aggregate.check(self.sets, numbers)
+        self.left_out = {}
         self.weight = None if weight is None else _weights(weight, len(self.sets))
         self.by = None if by is None else _labellers(aggregate, by, len(self.sets))
-
-    @classmethod
-    def from_groups(cls, aggregate: Aggregate, labels: Any, y: Any = None) -> Observations:
-        """Observations of groups of rows: `labels` per row, `y` keyed by group label.
-
-        `y` is a dict, a pandas Series or DataFrame whose index holds the labels, or a polars or
-        pyarrow table whose first column does. Every group needs its y, and every y its group.
-
-        >>> import setwise as sw
-        >>> sw.Observations.from_groups(sw.Sum(), ["b", "a", "b"], {"a": 1.0, "b": 5.0}).y.tolist()
-        [5.0, 1.0]
-        """
-        sets = Sets.from_groups(labels)
-        if y is None:
-            return cls(aggregate, sets, None)
-        table = _keyed(y)
-        assert sets.names is not None
-        names = dict.fromkeys(sets.names.tolist())
-        missing = [name for name in names if name not in table]
-        if missing:
-            raise ValueError(
-                f"y has no entry for group {missing[0]!r} ({len(missing)} of {len(names)} groups "
-                f"are missing); its keys look like {list(table)[:3]}"
-            )
-        extra = [name for name in table if name not in names]
-        if extra:
-            raise ValueError(
-                f"y has an entry for group {extra[0]!r}, which has no rows ({len(extra)} such "
-                f"entries): drop them or add the rows"
-            )
-        return cls(aggregate, sets, [table[name] for name in names])
 
     def __len__(self) -> int:
         return len(self.sets)
@@ -82,6 +77,7 @@ class Observations(ObservationsHtml):
     def __repr__(self) -> str:
         more = "" if self.weight is None else ", weighted"
         more += "" if self.by is None else f", by {len(np.unique(self.by))} labellers"
+        more += f"; left out: {said(self.left_out)}" if self.left_out else ""
         return f"Observations({self.aggregate!r}, {self.sets!r}{more})"
 
     @classmethod
@@ -91,6 +87,14 @@ class Observations(ObservationsHtml):
         """Observations from valid parts, unchecked."""
         out = cls.__new__(cls)
         out.aggregate, out.sets, out.y, out.weight, out.by = aggregate, sets, y, weight, by
+        out.classes, out.left_out = None, {}
+        return out
+
+    def _with(self, **parts: Any) -> Observations:
+        """The same with other parts, unchecked."""
+        out = copy.copy(self)
+        out.left_out = {}
+        out.__dict__.update(parts)
         return out
 
     def take(self, set_numbers: Any) -> Observations:
@@ -99,19 +103,21 @@ class Observations(ObservationsHtml):
         A slice `begin:end` copies nothing.
         """
         which = chosen(set_numbers, len(self))
-        y = None if self.y is None else self.y[which]
-        weight = None if self.weight is None else self.weight[which]
-        by, aggregate = None if self.by is None else self.by[which], self.aggregate.take(which)
-        return Observations._trusted(aggregate, self.sets.take(which), y, weight, by)
+        each = {name: getattr(self, name) for name in ("y", "weight", "by")}
+        some = {name: None if v is None else v[which] for name, v in each.items()}
+        return self._with(aggregate=self.aggregate.take(which), sets=self.sets.take(which), **some)
 
     def over(self, indices: NDArray[np.int64]) -> Observations:
         """The same observations with other row numbers for the members, for another table."""
-        sets = self.sets.over(indices)
-        return Observations._trusted(self.aggregate, sets, self.y, self.weight, self.by)
+        return self._with(sets=self.sets.over(indices))
+
+    def with_classes(self, labels: Sequence[Any], place: NDArray[np.int64]) -> Observations:
+        """The same about these classes, where the class with number i becomes number place[i]."""
+        return self._with(y=self.aggregate.in_order(self.y, place), classes=tuple(labels))
 
     def _of(self, aggregate: Aggregate) -> Observations:
         """The same with another aggregate, of which y has been checked."""
-        return Observations._trusted(aggregate, self.sets, self.y, self.weight, self.by)
+        return self._with(aggregate=aggregate)
 
 
 def _labellers(aggregate: Aggregate, by: Any, n: int) -> NDArray[Any]:
@@ -135,27 +141,3 @@ def _weights(weight: Any, n: int) -> NDArray[np.float64]:
         lambda at: f"has weight {array[at]}: weights must be finite and at least 0",
     )
     return array
-
-
-def _keyed(y: Any) -> dict[Any, Any]:
-    """y as a dict from group label to value (a number, or a list for several columns)."""
-    if isinstance(y, dict):
-        return y
-    if hasattr(y, "index") and hasattr(y, "to_numpy"):  # pandas: labels are the index
-        keys, values = y.index.tolist(), y.to_numpy().tolist()
-    else:
-        import narwhals as nw
-
-        table = nw.from_native(y, eager_only=True)
-        if len(table.columns) < 2:
-            raise ValueError(
-                f"y needs a column of group labels and at least one column of values, got only "
-                f"{table.columns}"
-            )
-        keys, *rows = (table.get_column(name).to_list() for name in table.columns)
-        values = rows[0] if len(rows) == 1 else list(zip(*rows, strict=True))
-    out = dict(zip(keys, values, strict=True))
-    if len(out) < len(keys):
-        twice, _ = Counter(keys).most_common(1)[0]
-        raise ValueError(f"y has more than one entry for group {twice!r}")
-    return out

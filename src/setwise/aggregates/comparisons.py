@@ -21,6 +21,12 @@ from setwise.sets import Sets
 __all__ = ["Similarity", "Triplet"]
 
 
+_SPOKEN = {
+    **dict.fromkeys(("same", "similar", "alike", "equal", "match"), 1.0),
+    **dict.fromkeys(("different", "dissimilar", "unlike", "unequal", "mismatch"), 0.0),
+}
+
+
 @dataclass(frozen=True)
 class Similarity(Aggregate):
     """Whether two members are of the same class: y = 1 if z₁ = z₂, else 0.
@@ -41,7 +47,7 @@ class Similarity(Aggregate):
         return (first == second).double()
 
     def outcome(self, targets: Targets, size: int | None) -> Label:
-        return Label({0: "two classes", 1: "the same class"})
+        return Label({0: "two classes", 1: "the same class"}, spoken=_SPOKEN)
 
     def alike(self, sets: Sets, y: NDArray[Any]) -> Pairs | None:
         return sets.indices.reshape(-1, 2), y == 1
@@ -117,9 +123,11 @@ class Triplet(Aggregate):
         return closer - (near > far) if self.three_way else closer
 
     def outcome(self, targets: Targets, size: int | None) -> Label:
+        near, far = "closer to the second", "closer to the third"
         if self.three_way:
-            return Label({-1: "closer to the third", 0: "equally far", 1: "closer to the second"})
-        return Label({0: "not closer to the second", 1: "closer to the second"})
+            meanings = {-1.0: far, 0.0: "equally far", 1.0: near}
+            return Label(meanings, members=(None, 1.0, -1.0))
+        return Label({0: f"not {near}", 1: near}, members=(None, 1.0, 0.0))
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:

@@ -141,6 +141,16 @@ def _difference_categorical(
     return logsumexp(torch.where(inside, first + second, -math.inf), 1)
 
 
+_SPOKEN = {
+    **dict.fromkeys(("win", "won", "w", "larger", "greater", "higher", "better", ">", "1-0"), 1.0),
+    **dict.fromkeys(("loss", "lost", "l", "smaller", "less", "lower", "worse", "<", "0-1"), 0.0),
+}
+_NEVER = {
+    0.5: "a tie, which continuous targets have only within a margin: use Rank(tie_margin=…), the "
+    "largest difference that counts as a tie"
+}
+
+
 @dataclass(frozen=True)
 class Rank(Aggregate):
     """Which of two targets is larger: y = 1 if z₁ > z₂, 0 if z₁ < z₂, 0.5 for a tie.
@@ -175,8 +185,14 @@ class Rank(Aggregate):
         return torch.where(gap.abs() <= self.tie_margin, 0.5, (gap > 0).double())
 
     def outcome(self, targets: Targets, size: int | None) -> Label:
-        ties = {0.5: "a tie"} if targets.discrete is not False or self.tie_margin > 0 else {}
-        return Label({0.0: "the second is larger", **ties, 1.0: "the first is larger"})
+        may_tie = targets.discrete is not False or self.tie_margin > 0
+        ties = {0.5: "a tie"} if may_tie else {}
+        return Label(
+            {0.0: "the second is larger", **ties, 1.0: "the first is larger"},
+            spoken=_SPOKEN,
+            members=(1.0, 0.0),
+            never={} if may_tie else _NEVER,
+        )
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
@@ -23,11 +23,14 @@ __all__ = ["Categorical"]
 class Categorical(Family):
     """Classes 0, …, C−1 with probabilities softmax(raw); distribution functions use their order.
 
+    `labels` are what the classes are called, where they have names.
+
     >>> Categorical(3)(torch.zeros(1, 3)).probs
     tensor([[0.3333, 0.3333, 0.3333]])
     """
 
     n_classes: int
+    labels: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
     distribution: ClassVar = torch.distributions.Categorical
     kind: ClassVar = Discrete
     spread_about_constant: ClassVar[bool] = True
@@ -37,6 +40,10 @@ class Categorical(Family):
             raise ValueError(f"Categorical: n_classes must be an integer, got {self.n_classes!r}")
         if self.n_classes < 2:
             raise ValueError(f"Categorical: n_classes must be at least 2, got {self.n_classes}")
+        if self.labels is not None and len(self.labels) != self.n_classes:
+            raise ValueError(
+                f"Categorical: {len(self.labels)} labels given for {self.n_classes} classes"
+            )
 
     @property
     def outputs(self) -> tuple[str, ...]:

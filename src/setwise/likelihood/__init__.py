@@ -1,19 +1,16 @@
 """Aggregates, what kind of thing their y is, the registry of rules, and `log_likelihood`."""
 
 from setwise.likelihood.aggregate import Aggregate, aggregates
+from setwise.likelihood.numbers import padded
 from setwise.likelihood.outcome import (
-    Bounds,
     ClassLabel,
     Label,
     Number,
     Order,
     Outcome,
-    PerClass,
     Position,
     SetSizes,
     Targets,
-    Unordered,
-    padded,
 )
 from setwise.likelihood.registry import (
     Rule,
@@ -24,6 +21,7 @@ from setwise.likelihood.registry import (
     log_likelihood,
     rules,
 )
+from setwise.likelihood.several import Bounds, PerClass, Unordered
 from setwise.likelihood.unknown import LEARNED, Unknown
 
 __all__ = [

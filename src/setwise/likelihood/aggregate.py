@@ -20,7 +20,8 @@ from setwise._distinct import repeating
 from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family, point_estimate
 from setwise.errors import SetError
-from setwise.likelihood.outcome import Number, Outcome, SetSizes, Targets
+from setwise.likelihood.outcome import Number, Numbered, Outcome, SetSizes, Targets
+from setwise.likelihood.texts import TIES, Given, class_codes, given
 from setwise.likelihood.unknown import Unknown
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -62,6 +63,45 @@ class Aggregate(ABC):
     def set_sizes(self, targets: Targets) -> SetSizes:
         """How many members a set may have."""
         return SetSizes() if self.size is None else SetSizes(self.size, self.size)
+
+    def read(
+        self, sets: Sets, y: Any, positive: Any = None, classes: Sequence[Any] | None = None
+    ) -> Numbered:
+        """y in numbers, texts read as the outcome says, and the class labels they stand for."""
+        told = given(y)
+        targets, outcome = Targets(), self.outcome(Targets(), None)
+        if y is None:
+            return None if outcome.unsaid is None else np.full(len(sets), outcome.unsaid), None
+        if told.texts or positive is not None or classes is not None:
+            targets = Targets(2 if classes is None else len(classes), discrete=True)
+            outcome = self.outcome(targets, None)
+        elif told.columns is None:
+            return told.values, None
+        return outcome.numbered(self, told, positive, classes)
+
+    def table(self, y: Given) -> tuple[Given, NDArray[np.bool_]]:
+        """y from columns of a table, and which sets have one."""
+        shape = np.shape(y.values) if hasattr(y.values, "shape") else ()
+        columns = [*y.values.T] if len(shape) == 2 else [y.values]
+        values, known = self.outcome(Targets(), None).read(columns)
+        return y._replace(values=values), known
+
+    def pointed(self, y: Given, lines: Sequence[Sequence[Any]], columns: Sequence[str]) -> Given:
+        """y as texts and numbers, where it names members: by their ids in lines, or by columns."""
+        pointing = self.outcome(Targets(2, discrete=True), None).members
+        if not pointing or np.ndim(y.values) != 1:
+            return y
+        values = y.listed(self)
+        if not y.texts and {*values} <= {v for v in pointing if v is not None} | {0.5}:
+            return y
+        out: list[Any] = []
+        for value, line in zip(values, lines, strict=True):
+            at = line.index(value) if value in line else None
+            at = columns.index(value) if at is None and value in columns else at
+            if at is None and not (isinstance(value, str) and value.strip().casefold() in TIES):
+                return y
+            out.append(value if at is None else pointing[at])
+        return y._replace(values=out, texts=any(isinstance(v, str) for v in out))
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y as an array with one entry per set, or an error that names the first bad set."""
@@ -161,6 +201,20 @@ class Aggregate(ABC):
             )
         return self.check_y(sets, y)
 
+    # ---- classes that y tells of
+
+    def told_classes(self, y: Any) -> int | None:
+        """How many classes there are at least, as far as y or the aggregate itself tells."""
+        own = getattr(self, "n_classes", None)
+        return own or self._about_classes(2).told(y)
+
+    def in_order(self, y: Any, place: NDArray[np.int64]) -> Any:
+        """y where the class with number i gets the number place[i]."""
+        return self._about_classes(len(place)).in_order(y, place)
+
+    def _about_classes(self, n: int) -> Outcome:
+        return self.outcome(Targets(n, discrete=True), None)
+
     def observe(self, z: Any, sets: Any, seed: int | None = None) -> Observations:
         """What would be observed of `sets` if the rows' true targets were `z`.
 
@@ -169,10 +223,8 @@ class Aggregate(ABC):
         [3.0, 2.0]
         """
         sets = sets if isinstance(sets, Sets) else Sets(sets)
-        z = torch.as_tensor(np.asarray(z))
-        z = z.double() if z.is_floating_point() else z.long()
-        if z.ndim != 1:
-            raise ValueError(f"one target per row is expected, got shape {tuple(z.shape)}")
+        z, labels = _targets(z)
+        made = self if labels is None else self.with_classes(len(labels))
         if len(twice := repeating(sets)):
             warnings.warn(
                 f"{len(twice)} of {len(sets)} sets list a row more than once (set "
@@ -182,9 +234,29 @@ class Aggregate(ABC):
                 UserWarning,
                 stacklevel=2,
             )
-        sets = self.arrange(sets.members(z), sets)
-        y = self.apply(sets.members(z), sets.flat, np.random.default_rng(seed))
-        return Observations(self, sets, y)
+        sets = made.arrange(sets.members(z), sets)
+        y = made.apply(sets.members(z), sets.flat, np.random.default_rng(seed))
+        out = Observations(made, sets, y)
+        out.classes = labels
+        return out
+
+
+def _targets(z: Any) -> tuple[Tensor, tuple[Any, ...] | None]:
+    """True targets as numbers, and the class labels that these stand for."""
+    told = given(z)
+    values, labels = told.values, None
+    if told.texts:
+        listed = told.listed("observe")
+        labels = told.order or tuple(sorted({v for v in listed if v is not None}, key=str))
+        values = np.array(class_codes("observe", listed, labels))
+        values = values if np.isnan(values).any() else values.astype(np.int64)
+    array = np.asarray(values)
+    if array.ndim != 1:
+        raise ValueError(f"one target per row is expected, got shape {array.shape}")
+    if (lost := np.isnan(array.astype(np.float64))).any():
+        raise ValueError(f"row {int(lost.argmax())} has no target (missing value)")
+    out = torch.as_tensor(np.require(array, requirements="W"))
+    return out.double() if out.is_floating_point() else out.long(), labels
 
 
 def aggregates() -> list[type[Aggregate]]:

@@ -1,26 +1,33 @@
 """What kind of thing y is, for which targets, and for which sizes of set.
 
-An aggregate declares its `Outcome`. Checks of y, flips, expected observations, plots and the
-command line all follow from it.
+An aggregate declares its `Outcome`. Which texts stand for which y, checks of y, flips, expected
+observations, plots and the command line all follow from it.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.distributions import Categorical, Distribution
 
 from setwise.distributions import Discrete, Family
-from setwise.errors import check_each
+from setwise.errors import absent, check_each
+from setwise.likelihood.numbers import (
+    expect,
+    numbers,
+    whole,
+)
+from setwise.likelihood.texts import Given, against, class_codes, spoken_numbers, words_of
 from setwise.sets import Sets
 
 Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+Numbered = tuple[Any, tuple[Any, ...] | None]  # y in numbers, and the class labels behind them
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,10 @@ class SetSizes:
 
 
 class Outcome(ABC):
-    """What y is for each set. The kinds are those of this file, and no others."""
+    """What y is for each set. The kinds are those here and in `several`, and no others."""
 
     named: bool = False  # y is a name: it has a most probable value, but no meaningful mean
+    members: Sequence[float | None] = ()  # the y that points at each member, where one does
     holds_targets: ClassVar[bool] = False  # y consists of values or bounds of single targets
     instead: ClassVar[str] = ""  # where y has no expected value: what the user can do instead
 
@@ -98,12 +106,53 @@ class Outcome(ABC):
     def check(self, who: object, sets: Sets, y: Any) -> NDArray[Any] | None:
         """y as an array with one entry per set, or an error that names the first bad set."""
 
-    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        """y from columns of a table, where NaN is an empty field; and which sets have a y."""
+    def numbered(
+        self, who: object, y: Given, positive: Any, classes: Sequence[Any] | None
+    ) -> Numbered:
+        """y with numbers in place of texts, and the labels of classes that its numbers stand for.
+
+        `positive` says which of two labels is the 1, `classes` which labels there are, in order.
+        """
+        for name, value in (("positive", positive), ("classes", classes)):
+            if value is not None:
+                raise ValueError(
+                    f"{name}= is for y that holds {_TAKES[name]}: that of {who!r} is {self.words}"
+                )
+        return y.values, None
+
+    @property
+    def unsaid(self) -> float | None:
+        """What y is where none is given, as the members are listed in the order that it means."""
+        return next((value for value in self.members if value is not None), None)
+
+    def told(self, y: Any) -> int | None:
+        """How many classes there are at least, as far as y tells."""
+        return None
+
+    def in_order(self, y: Any, place: Ints) -> Any:
+        """y where the class with number i gets the number place[i]."""
+        return y
+
+    def read(self, columns: Sequence[Any]) -> tuple[Any, NDArray[np.bool_]]:
+        """y from columns of a table, None or NaN where it is empty; and which sets have a y."""
         if len(columns) == 1:
-            return columns[0], ~np.isnan(columns[0])
+            return columns[0], ~_empty(columns[0])
         y = np.column_stack(columns)
-        return y, np.asarray(~np.isnan(y).any(1))
+        return y, ~np.any([_empty(column) for column in columns], axis=0)
+
+
+_TAKES = {"positive": "one of two labels", "classes": "names of classes"}
+
+
+def _always(text: str) -> Callable[[Any], str]:
+    return lambda at: text
+
+
+def _empty(column: Any) -> NDArray[np.bool_]:
+    """Which entries of a column are missing."""
+    if isinstance(column, np.ndarray) and column.dtype.kind == "f":
+        return np.isnan(column)
+    return np.array([absent(value) for value in column], dtype=bool)
 
 
 @dataclass(frozen=True)
@@ -114,18 +163,23 @@ class Number(Outcome):
     words = "a number"
 
     def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        return _numbers(who, sets, y)
+        return numbers(who, sets, y)
 
 
 @dataclass(frozen=True)
 class Label(Outcome):
     """One of a few numbers, each with a meaning.
 
-    `named` labels are names. Others have a mean: the share of ones, or the mean score.
+    `named` labels are names. Others have a mean: the share of ones, or the mean score. `spoken`
+    are texts that stand for a number, beside yes and no for 1 and 0, and a and b where y points at
+    a member (`members`). `never` are numbers that only other targets can have, and what to do.
     """
 
     meanings: Mapping[float, str]
     named: bool = False
+    spoken: Mapping[str, float] = field(default_factory=dict)
+    members: Sequence[float | None] = ()
+    never: Mapping[float, str] = field(default_factory=dict)
 
     @property
     def values(self) -> Sequence[float]:
@@ -135,10 +189,38 @@ class Label(Outcome):
     def words(self) -> str:
         return ", ".join(f"{value:g}: {meaning}" for value, meaning in self.meanings.items())
 
+    def numbered(
+        self, who: object, y: Given, positive: Any, classes: Sequence[Any] | None
+    ) -> Numbered:
+        if not y.texts and positive is None:
+            return super().numbered(who, y, None, classes)
+        if positive is not None and (self.named or len(self.meanings) > 3):
+            return super().numbered(who, y, positive, classes)
+        values = y.listed(who)
+        if positive is not None:
+            return against(who, values, positive, sorted(self.meanings)), None
+        words = {} if self.named else words_of(self.values, self.spoken, self.members)
+        return spoken_numbers(who, values, words, self._unclear), None
+
+    def _unclear(self, value: Any, words: Mapping[str, float]) -> str:
+        """How to say what a value means."""
+        if self.named or len(self.meanings) > 3:
+            return f"write {self.words}"
+        first = {number: word for word, number in reversed([*words.items()])}
+        known = [f"{first[v]} ({self.meanings[v]})" for v in self.values if v in first]
+        return (
+            f"say which one stands for {self.meanings[max(self.meanings)]!r}, as in "
+            f"positive={value!r}" + (f", or write {', '.join(known)}" if known else "")
+        )
+
     def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        array = _numbers(who, sets, y)
+        array = numbers(who, sets, y)
+        for value, why in self.never.items():
+            check_each(array != value, _always(f"has y = {value:g}, {why}"))
         wanted = " or ".join(f"{v:g}" for v in self.meanings)
-        return _expect(who, array, np.isin(array, self.values), wanted)
+        if not self.named:
+            wanted += " (where other values stand for these, positive= says which is the 1)"
+        return expect(who, array, np.isin(array, self.values), wanted)
 
 
 @dataclass(frozen=True)
@@ -153,12 +235,33 @@ class ClassLabel(Outcome):
     def values(self) -> Sequence[float] | None:
         return None if self.n_classes is None else range(self.n_classes)
 
+    def numbered(
+        self, who: object, y: Given, positive: Any, classes: Sequence[Any] | None
+    ) -> Numbered:
+        if positive is not None or not (y.texts or classes is not None):
+            return super().numbered(who, y, positive, classes)
+        values = y.listed(who)
+        labels = y.order if classes is None else tuple(classes)
+        if labels is None and not self.named:
+            raise ValueError(
+                f"{who!r} compares classes: say which there are, from the smallest to the largest, "
+                f"as in classes={sorted({str(v) for v in values if v is not None})[:20]}"
+            )
+        labels = labels or tuple(sorted({v for v in values if v is not None}, key=str))
+        return class_codes(who, values, labels), labels
+
+    def told(self, y: Any) -> int | None:
+        return int(np.max(y)) + 1 if self.named and len(y) else None
+
+    def in_order(self, y: Any, place: Ints) -> Any:
+        return place[y.astype(np.int64)].astype(np.float64)
+
     def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        array = _numbers(who, sets, y)
+        array = numbers(who, sets, y)
         if self.n_classes is None:
-            return _whole(who, array)
+            return whole(who, array)
         wanted = f"a class, 0 to {self.n_classes - 1}"
-        return _expect(who, array, np.isin(array, range(self.n_classes)), wanted)
+        return expect(who, array, np.isin(array, range(self.n_classes)), wanted)
 
 
 @dataclass(frozen=True)
@@ -168,13 +271,26 @@ class Position(Outcome):
     size: int | None = None
     named = True
     words = "the position of a member, from 0"
+    members = range(8)
 
     @property
     def values(self) -> Sequence[float] | None:
         return None if self.size is None else range(self.size)
 
+    def numbered(
+        self, who: object, y: Given, positive: Any, classes: Sequence[Any] | None
+    ) -> Numbered:
+        if not y.texts or positive is not None or classes is not None:
+            return super().numbered(who, y, positive, classes)
+        words = words_of((), {}, self.members)
+        return spoken_numbers(who, y.listed(who), words, self._unclear), None
+
+    @staticmethod
+    def _unclear(value: Any, words: Mapping[str, float]) -> str:
+        return "write positions from 0 on, or a, b, c; ids of members: Observations.from_ids"
+
     def check(self, who: object, sets: Sets, y: Any) -> NDArray[np.int64]:
-        array = _whole(who, _numbers(who, sets, y))
+        array = whole(who, numbers(who, sets, y))
         check_each(
             array < sets.sizes,
             lambda at: (
@@ -182,92 +298,6 @@ class Position(Outcome):
             ),
         )
         return array.astype(np.int64)
-
-
-@dataclass(frozen=True)
-class PerClass(Outcome):
-    """A count, a share or a flag (0 or 1) for each class; for class 1 of 2 one number is enough.
-
-    Counts add up to the size of the set, of which shares are fractions. At most `most` flags are 1.
-    To a `noisy` y noise was added: it is any finite numbers.
-    """
-
-    what: Literal["count", "share", "flag"]
-    n_classes: int | None = None
-    most: float = np.inf
-    noisy: bool = False
-
-    @property
-    def words(self) -> str:
-        one = "" if self.what == "flag" else f" (or the {self.what} of class 1 of 2)"
-        return f"a {self.what} for each class{one}"
-
-    def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        array = _floats(who, y)
-        columns = array.shape[1] if array.ndim == 2 else None
-        if columns is None and self.what == "flag":
-            raise ValueError(f"{who!r} needs y of shape (n_sets, n_classes), got {array.shape}")
-        if columns is not None and self.n_classes not in (None, columns):
-            raise ValueError(f"{who!r} needs {self.n_classes} columns of y, got {columns}")
-        _numbers(who, sets, array, columns)
-        if self.noisy:
-            return array
-        if self.what == "flag":
-            self._check_flags(who, sets, array)
-        elif self.what == "count":
-            wanted = "whole numbers from 0 on (for shares use Proportions)"
-            _check_totals(sets, _whole(who, array, wanted), array)
-        else:
-            sizes = sets.individuals if columns is None else sets.individuals[:, None]
-            _check_totals(sets, _counts_of(array, np.broadcast_to(sizes, array.shape)), array)
-        return array
-
-    def _check_flags(self, who: object, sets: Sets, y: Floats) -> None:
-        _expect(who, y, np.isin(y, (0, 1)), "0 or 1 for each class")
-        present, most = y.sum(1), np.minimum(sets.sizes, self.most)
-        check_each(
-            (present >= 1) & (present <= most),
-            lambda at: (
-                f"has {present[at]:g} present classes: of {sets.sizes[at]} member(s) {who!r} "
-                f"expects 1 to {most[at]:g}"
-            ),
-        )
-
-    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        y, known = super().read(columns)
-        return (np.column_stack(columns) if self.what == "flag" else y), known
-
-
-def _counts_of(y: Floats, sizes: NDArray[np.int64]) -> Floats:
-    """The counts that shares of sets of these sizes stand for, rounded ones included."""
-    counts = np.rint(y * sizes)
-    good = np.abs(y * sizes - counts) <= 1e-3
-    for decimals in range(2, 6):
-        rounded = np.round(counts / sizes, decimals)
-        good |= (np.abs(y - rounded) <= 1e-6) & (sizes < 10**decimals)
-
-    def said(at: Any) -> str:
-        size, nearest = sizes[at], int(np.clip(counts[at], 0, sizes[at]))
-        return (
-            f"has y = {y[at]:g}, which is no share of {size} member(s); the nearest is "
-            f"{nearest}/{size} = {nearest / size:.6g}"
-        )
-
-    check_each(good & (y > -1e-6) & (y < 1 + 1e-6), said)
-    return counts
-
-
-def _check_totals(sets: Sets, counts: Floats, y: Floats) -> None:
-    """Raises where the counts of all classes are not the size of the set, or one exceeds it."""
-    flat = counts.ndim == 1
-    total = counts if flat else counts.sum(1)
-    what = "a count of" if flat else "counts that add up to"
-    check_each(
-        total <= sets.individuals if flat else total == sets.individuals,
-        lambda at: (
-            f"has {sets.individuals[at]} member(s) but {what} {total[at]:g} (y = {y[at].tolist()})"
-        ),
-    )
 
 
 @dataclass(frozen=True)
@@ -286,103 +316,3 @@ class Order(Outcome):
 
     def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
         raise ValueError("an order has no column of labels, its members are listed best first")
-
-
-@dataclass(frozen=True)
-class Bounds(Outcome):
-    """Two numbers that a target lies between, (low, high), ±inf allowed."""
-
-    holds_targets = True
-    instead: ClassVar[str] = "ask for Direct(), or take the quantiles of predict_dist"
-    words = "(low, high), ±inf allowed"
-
-    def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        array = _numbers(who, sets, y, 2, infinite=True)
-        low, high = array.T
-        check_each(
-            low <= high,
-            lambda at: f"has y = ({low[at]:g}, {high[at]:g}): low must not exceed high",
-        )
-        return array
-
-    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        """An empty field is an open end."""
-        if len(columns) != 2:
-            raise ValueError("an interval has two ends, as in --y low,high")
-        y = np.column_stack(columns)
-        known = np.asarray(~np.isnan(y).all(1))
-        return np.where(np.isnan(y), (-np.inf, np.inf), y), known
-
-
-@dataclass(frozen=True)
-class Unordered(Outcome):
-    """One number for each member, in unknown order; shorter lists are filled up with NaN."""
-
-    holds_targets = True
-    instead: ClassVar[str] = (
-        "ask for Min(), Median() and Max(), or for the members themselves with predict"
-    )
-    words = "a list of the members' targets, in any order"
-
-    def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        if y is None or len(y) != len(sets):
-            got = "None" if y is None else f"{len(y)} entries"
-            raise ValueError(
-                f"{who!r} needs the list of targets of each of {len(sets)} sets, got {got}"
-            )
-        rows = [_floats(who, row).reshape(-1) for row in y]
-        rows = [row[~np.isnan(row)] for row in rows]
-        lengths = np.array([len(row) for row in rows])
-        check_each(
-            lengths == sets.sizes,
-            lambda at: (
-                f"has {sets.sizes[at]} member(s) but {lengths[at]} target(s), NaN not counted: "
-                f"{who!r} needs one for each member"
-            ),
-        )
-        flat = np.concatenate([*rows, np.zeros(0)])
-        check_each(np.isfinite(flat), lambda at: "has an infinite target in y", sets.set_ids)
-        return padded(flat, sets.sizes)
-
-    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        y = np.column_stack(columns)
-        return y, np.asarray(~np.isnan(y).all(1))
-
-
-def padded(values: Floats, sizes: NDArray[np.int64]) -> Floats:
-    """Lists of these sizes, given one after another, as the rows of an array filled with NaN."""
-    width = int(sizes.max(initial=0))
-    out = np.full((len(sizes), width), np.nan)
-    out[np.arange(width) < sizes[:, None]] = values
-    return out
-
-
-def _floats(who: object, y: Any) -> Floats:
-    if y is None:
-        raise ValueError(f"{who!r} needs a y for each set, got None")
-    try:
-        return np.asarray(y.detach().cpu() if isinstance(y, Tensor) else y, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise TypeError(f"{who!r} needs numbers as y: {error}") from error
-
-
-def _numbers(
-    who: object, sets: Sets, y: Any, columns: int | None = None, infinite: bool = False
-) -> Floats:
-    """y as finite floats of shape (n_sets,) or (n_sets, columns)."""
-    array = _floats(who, y)
-    shape = (len(sets),) if columns is None else (len(sets), columns)
-    if array.shape != shape:
-        raise ValueError(f"{who!r} of {len(sets)} sets needs y of shape {shape}, got {array.shape}")
-    good = ~np.isnan(array) if infinite else np.isfinite(array)
-    return _expect(who, array, good, "finite numbers")
-
-
-def _expect(who: object, array: Floats, good: NDArray[np.bool_], wanted: str) -> Floats:
-    """y, or an error that names the first set whose y is not what is `wanted`."""
-    check_each(good, lambda at: f"has y = {array[at]:g}: {who!r} expects {wanted}")
-    return array
-
-
-def _whole(who: object, array: Floats, wanted: str = "a whole number from 0 on") -> Floats:
-    return _expect(who, array, (array >= 0) & (array == np.floor(array)), wanted)

@@ -251,7 +251,12 @@ class Objective:
                 raise SetError(
                     at,
                     f"has y = {y}, which {self.family!r} cannot give (log-likelihood "
-                    f"{float(values[at]):g}): check y, or choose another family",
+                    f"{float(values[at]):g}): check y, or "
+                    + (
+                        "use AggregateRegressor for numbers"
+                        if self.of_classes
+                        else "choose another family"
+                    ),
                     of=repr(o),
                 )
         loss = with_gradient(lambda x: self.loss(*both(packed + x * unit)) / scale)

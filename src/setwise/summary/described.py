@@ -205,7 +205,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         Mean(): these sets are as the model expects them
         """
         est: Any = self
-        objective = est._objective(self.family_, X, observations, "observations")
+        objective = est._seen(X, observations)
         learned_from = sum(kind["sets"] for kind in self.data_["kinds"]) if self.data_ else np.inf
         return check_observations(est._distribution(X), objective.observations, learned_from)
 

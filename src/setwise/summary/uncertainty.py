@@ -95,7 +95,7 @@ def errors_of(est: Any, X: Any = None, observations: Any = None) -> StandardErro
         raise ValueError("X and observations go together: give both, or neither")
     X = est._table(X)
     family, free = est.family_, est.identifiability_.scale
-    objective = est._objective(family, X, observations, "observations")
+    objective = est._seen(X, observations)
     raw = est._raw(X)
     shared = objective.fit_shared(raw, est.shared_) if free else est.shared_
     units = np.maximum(family.units(raw.mean(0), shared).numpy(), 1e-300)

@@ -1,4 +1,4 @@
-"""AggregateRegressor and AggregateClassifier: individuals predicted from labels of sets."""
+"""What the regressor and the classifier share: fitting, predicting, scoring, aligning."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise import distributions
 from setwise._threads import at_most
 from setwise.distributed import on_dask
 from setwise.distributions import Family, map_parameters
@@ -31,15 +30,14 @@ from setwise.learners.inputs import n_features, n_rows, take_rows
 from setwise.learners.progress import Progress
 from setwise.learners.reading import ReadsTables, read_table, table_like
 from setwise.likelihood import Aggregate
-from setwise.objective import Intercept, Objective, judge, objective_of, respread
+from setwise.likelihood.classes import in_order
+from setwise.objective import Intercept, Objective, judge, listed, objective_of, respread
 from setwise.observations import Observations
 from setwise.sets import Sets
-from setwise.summary import PredictsClasses, PredictsNumbers
 from setwise.summary.described import Described
 from setwise.validation import Split, fit_best, hold_out
 
-__all__ = ["AggregateClassifier", "AggregateRegressor"]
-
+__all__ = ["AggregateEstimator"]
 
 # What held-out sets have chosen, which a last fit to other sets keeps.
 _CHOSEN = (
@@ -48,7 +46,7 @@ _CHOSEN = (
 )  # fmt: skip
 
 
-class _AggregateEstimator(Saveable, ReadsTables, Described):
+class AggregateEstimator(Saveable, ReadsTables, Described):
     """What the regressor and the classifier share."""
 
     learner: str | Learner
@@ -74,8 +72,12 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
     constant_score_: float | None
 
     @abstractmethod
-    def _family(self) -> Family:
-        """The family of distributions of a target."""
+    def _family(self, labels: NDArray[Any] | None) -> Family:
+        """The family of distributions of a target, of these classes."""
+
+    def _class_labels(self, observations: Sequence[Observations]) -> NDArray[Any] | None:
+        """The classes that observations are about."""
+        return None
 
     # ---- fitting
 
@@ -130,15 +132,17 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
     ) -> Self:
         if validation not in ("auto", None):
             raise ValueError(f'validation is "auto" or None, got {validation!r}')
-        X = read_table(X)
-        family = self._family()
-        objective = self._objective(family, X, observations, "observations")
+        X, given = read_table(X), listed(observations)
+        labels = self._class_labels(given)
+        family = self._family(labels)
+        objective = self._objective(family, X, given, "observations", labels)
         splits: list[Split] = []
         if eval is not None:
             if not isinstance(eval, tuple | list) or len(eval) != 2:
                 raise TypeError(f"eval is a pair (X, observations), got {eval!r}")
             X_eval = table_like(eval[0], getattr(X, "encoder", None), n_features(X))
-            held_out = self._objective(family, X_eval, eval[1], "eval observations").batch()
+            held = self._objective(family, X_eval, eval[1], "eval observations", labels)
+            held_out = held.batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.observations)
         task = Task(
@@ -176,14 +180,22 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
         self.alignment_ = None
         self.history_ = task.progress.history
         self._note_columns(X)
-        self._remember(X, objective.observations)
+        self._remember(X, given)
         return self
 
     def _restarts(self, identifiability: Identifiability) -> int:
         return 1
 
-    def _objective(self, family: Family, X: Any, observations: Any, what: str) -> Objective:
-        return objective_of(family, n_rows(X), observations, what, self.overlap)
+    def _objective(
+        self, family: Family, X: Any, observations: Any, what: str, labels: Any
+    ) -> Objective:
+        given = in_order(listed(observations, what), labels)
+        return objective_of(family, n_rows(X), given, what, self.overlap)
+
+    def _seen(self, X: Any, observations: Any) -> Objective:
+        """The loss of observations of other rows, for the fitted model."""
+        labels = getattr(self, "classes_", None)
+        return self._objective(self.family_, X, observations, "observations", labels)
 
     def _check_fitted(self) -> None:
         check_is_fitted(
@@ -226,7 +238,8 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
 
     def posterior(self, X: Any, observations: Observations) -> Posterior:
         """What is known of each member once its set's y is known."""
-        return posterior(observations, self._distribution(X), self.alignment_)
+        (one,) = in_order(listed(observations), getattr(self, "classes_", None))
+        return posterior(one, self._distribution(X), self.alignment_)
 
     def score(
         self,
@@ -242,7 +255,7 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
         which a scale fitted to the sets that a model learned from is too small.
         """
         raw, shared = self._rows(X)
-        objective = self._objective(self.family_, X, observations, "observations")
+        objective = self._seen(X, observations)
         if profile:
             return judge(objective, raw, shared, self.constant_).score
         return objective.score(raw, shared)
@@ -250,7 +263,7 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
     def score_constant(self, X: Any, observations: Observations | Sequence[Observations]) -> float:
         """What `score(..., profile=True)` gives a model without features, of the same fit."""
         self._check_fitted()
-        objective = self._objective(self.family_, X, observations, "observations")
+        objective = self._seen(X, observations)
         raw, shared = self.constant_
         return judge(objective, raw.expand(objective.n_rows, -1), shared, self.constant_).score
 
@@ -259,7 +272,7 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
     def diagnose(self, X: Any, observations: Observations | Sequence[Observations]) -> list[str]:
         """What these very sets leave open, in words; an empty list where nothing is."""
         raw, shared = self._rows(X)
-        objective = self._objective(self.family_, X, observations, "observations")
+        objective = self._seen(X, observations)
         return diagnose(objective, X, raw, shared)
 
     def align(self, X_few: Any, z_few: Any) -> Self:
@@ -297,103 +310,3 @@ class _AggregateEstimator(Saveable, ReadsTables, Described):
 
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "model_")
-
-
-class AggregateRegressor(_AggregateEstimator, PredictsNumbers):
-    """Predicts a number for each individual, from labels given to sets of them.
-
-    `distribution` is a family such as `setwise.Normal(scale="predicted")`, or the name of one;
-    `learner` likewise. Sets that share rows: `overlap="auto"` takes linear observations of normal
-    targets jointly where that can be had, and others as independent, as "independent" does all;
-    "joint" is an error where it cannot be had. `overlap_` says what a fit did, and why.
-
-    >>> import setwise as sw
-    >>> X = np.random.default_rng(0).normal(size=(200, 2))
-    >>> z = 3 + X @ [1.0, -2.0]
-    >>> means = sw.Mean().observe(z, sw.Sets.random(200, 300, 4, seed=1))
-    >>> model = AggregateRegressor(learner="linear", verbose=0).fit(X, means)
-    >>> model.predict([[0.0, 0.0], [1.0, 0.0]]).round(3).tolist()
-    [3.0, 4.0]
-    """
-
-    def __init__(
-        self,
-        distribution: str | Family = "normal",
-        learner: str | Learner = "auto",
-        *,
-        validation: str | None = "auto",
-        overlap: str = "auto",
-        random_state: Any = None,
-        verbose: int = 1,
-    ) -> None:
-        self.distribution = distribution
-        self.learner = learner
-        self.validation = validation
-        self.overlap = overlap
-        self.random_state = random_state
-        self.verbose = verbose
-
-    def _family(self) -> Family:
-        family = distributions.resolve(self.distribution)
-        if isinstance(family, distributions.Categorical):
-            raise TypeError("classes are for AggregateClassifier(n_classes), not the regressor")
-        return family
-
-
-class AggregateClassifier(_AggregateEstimator, PredictsClasses):
-    """Predicts the class of each individual, from labels given to sets of them.
-
-    `n_classes` is their number, or the class labels in order: in observations class i is the
-    number i, in predictions it is the i-th label. `n_restarts` is how many random beginnings are
-    compared where classes can be swapped or collapse; None is a good number. For similarity and
-    triplets of three classes or more, any number but 1 means a single beginning, with the clusters
-    of an embedding.
-    """
-
-    def __init__(
-        self,
-        n_classes: Any,
-        learner: str | Learner = "auto",
-        *,
-        n_restarts: int | None = None,
-        validation: str | None = "auto",
-        overlap: str = "auto",
-        random_state: Any = None,
-        verbose: int = 1,
-    ) -> None:
-        self.n_classes = n_classes
-        self.learner = learner
-        self.n_restarts = n_restarts
-        self.validation = validation
-        self.overlap = overlap
-        self.random_state = random_state
-        self.verbose = verbose
-
-    @property
-    def classes_(self) -> NDArray[Any]:
-        """The class labels in order."""
-        if isinstance(self.n_classes, int | np.integer):
-            return np.arange(self.n_classes)
-        labels = np.asarray(self.n_classes)
-        if labels.ndim != 1 or len(set(labels.tolist())) != len(labels):
-            raise ValueError(
-                f"n_classes is a number, or a list of distinct class labels; got {self.n_classes!r}"
-            )
-        return labels
-
-    def _family(self) -> Family:
-        return distributions.Categorical(len(self.classes_))
-
-    def _restarts(self, identifiability: Identifiability) -> int:
-        if self.n_restarts is not None and self.n_restarts < 1:
-            raise ValueError(f"n_restarts must be at least 1, got {self.n_restarts}")
-        if not identifiability.permutation:
-            return 1
-        return 5 if self.n_restarts is None else self.n_restarts
-
-    def _targets(self, z: Any) -> NDArray[Any]:
-        order = {label: i for i, label in enumerate(self.classes_.tolist())}
-        try:
-            return np.array([order[v] for v in np.asarray(z).tolist()])
-        except KeyError as error:
-            raise ValueError(f"{error} is not one of the classes {list(order)[:20]}") from None

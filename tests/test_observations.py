@@ -60,16 +60,6 @@ def test_from_groups_with_columns(make):
     assert observed.y.tolist() == [[0, 2], [1, 0], [1, 0]]
 
 
-def test_from_groups_refuses():
-    with pytest.raises(ValueError, match="no entry for group 'c'"):
-        sw.Observations.from_groups(sw.Mean(), LABELS, {"a": 1.0, "b": 2.0})
-    with pytest.raises(ValueError, match="entry for group 'd', which has no rows"):
-        sw.Observations.from_groups(sw.Mean(), LABELS, {**KEYED, "d": 0.0})
-    doubled = pl.DataFrame({"town": ["a", "a"], "y": [1.0, 2.0]})
-    with pytest.raises(ValueError, match="more than one entry for group 'a'"):
-        sw.Observations.from_groups(sw.Mean(), ["a"], doubled)
-
-
 def test_take_and_weights():
     observed = sw.Observations(sw.Mean(), [[0, 1], [1], [2]], [1, 2, 3], weight=[1, 0, 2])
     part = observed.take([2, 0])

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     )
     from setwise.errors import SetError
     from setwise.estimators import AggregateClassifier, AggregateRegressor
+    from setwise.frames import Encoder
     from setwise.io import load
     from setwise.learners import (
         EM,
@@ -61,20 +62,20 @@ __version__ = "0.2.0"
 __all__ = [
     "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
     "CatBoost", "Categorical", "Cauchy", "Choice", "Coarse", "Counts", "Custom", "Difference",
-    "Direct", "Ensemble", "Exponential", "Fold", "Gamma", "Gumbel", "Interval", "Laplace",
-    "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial", "Network",
-    "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence", "PrimaryInstance",
-    "Proportions", "Rank", "Ranking", "SetError", "Sets", "Similarity", "StudentT", "Sum",
-    "Triplet", "Uncoupled", "XGBoost", "checks", "datasets", "distributions", "likelihood", "load",
-    "log_likelihood", "metrics", "model_selection", "plots",
+    "Direct", "Encoder", "Ensemble", "Exponential", "Fold", "Gamma", "Gumbel", "Interval",
+    "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial",
+    "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence",
+    "PrimaryInstance", "Proportions", "Rank", "Ranking", "SetError", "Sets", "Similarity",
+    "StudentT", "Sum", "Triplet", "Uncoupled", "XGBoost", "checks", "datasets", "distributions",
+    "likelihood", "load", "log_likelihood", "metrics", "model_selection", "plots",
 ]  # fmt: skip
 
 # Nothing is imported before it is used (PEP 562): `setwise --help` needs none of it. A public name
 # is one of these modules, or is listed in `__all__` of one of the homes.
 _MODULES = ("checks", "datasets", "distributions", "metrics", "model_selection", "plots")
 _HOMES = (
-    "sets", "observations", "errors", "distributions", "likelihood", "aggregates", "learners",
-    "estimators", "io",
+    "sets", "observations", "errors", "frames", "distributions", "likelihood", "aggregates",
+    "learners", "estimators", "io",
 )  # fmt: skip
 _HERE: dict[str, Any] = globals()
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise._given import given
 from setwise._ids import column_values, lines_of, places_of
 from setwise._matching import NO_Y, SHORT, UNKNOWN_ID, Mismatch, Unmatched, match_groups, settle
 from setwise.errors import absent
@@ -69,8 +70,6 @@ class ByName:
         >>> means.left_out
         {'rows without a group': 1, 'groups without rows': 1}
         """
-        from setwise.likelihood.texts import given
-
         groups, told, known = _groups(labels), None, np.zeros(0, dtype=bool)
         if y is None:
             keys: list[Any] = [*dict.fromkeys(name for name in groups if not absent(name))]
@@ -123,8 +122,6 @@ class ByName:
         >>> sw.Observations.from_ids(sw.Rank(), games, people, ["Bob", "Cem", "tie"]).y.tolist()
         [0.0, 1.0, 0.5]
         """
-        from setwise.likelihood.texts import given
-
         place, left = places_of(ids), Unmatched()
         lines, columns = lines_of(members, empty=True), _columns(members)
         told, known = (None, np.ones(len(lines), bool)) if y is None else aggregate.table(given(y))

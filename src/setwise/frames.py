@@ -30,6 +30,7 @@ MOSTLY = 0.5  # a column of texts with a larger share of numbers is meant to hol
 SEVERAL = 20  # from so many rows on, a text that differs in most of them is a name of the row
 LEVELS = 100  # at most so many categories, the most frequent ones, become columns of their own
 KINDS = ("number", "flag", "date", "category")
+ZEROS = re.compile(r"\s*-?0\d")  # texts such as 007 are codes
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
@@ -158,11 +159,12 @@ class Encoded:
 class Encoder:
     """What the columns of a data frame are, so that later frames are read the same way.
 
-    Numbers of any type (decimals, nullable ones) stay numbers, booleans become 0 and 1, dates the
-    days since 1970; texts and categories are categories. Trees read these, and missing values, as
-    they are. Other learners get a column of 0 and 1 for each category but the first (of more than
-    100 for the 100 most frequent), and what is missing or unknown counts as average. An estimator
-    that is fitted to a frame makes an encoder, `encoder_`, and saves it.
+    Numbers of any type (decimals, nullable ones, texts that are all numbers) are numbers, booleans
+    become 0 and 1, dates the days since 1970; texts and categories are categories. Trees read
+    these, and missing values, as they are. Other learners get a column of 0 and 1 for each category
+    but the first (of more than 100 for the 100 most frequent), and what is missing or unknown
+    counts as average. An estimator that is fitted to a frame makes an encoder, `encoder_`, and
+    saves it.
 
     Attributes:
         columns: The features in their order.
@@ -240,7 +242,10 @@ class Encoder:
 
     def facts(self) -> dict[str, Any]:
         """Itself, fit for JSON."""
-        return {"columns": [asdict(c) for c in self.columns], "left_out": self.left_out}
+        columns = [asdict(c) for c in self.columns]
+        for told in columns:
+            told["categories"], told["shares"] = list(told["categories"]), list(told["shares"])
+        return {"columns": columns, "left_out": self.left_out}
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Encoder:
@@ -301,6 +306,10 @@ def _column(name: str, column: Any, as_category: bool) -> Column | str:
             raise ColumnError(
                 at, name, f"expected a number as in {numeric:,} other rows, got {values[at]!r}"
             )
+        if numeric == total and not any(ZEROS.match(text) for text in found):
+            known = [float(v) for v in values if v is not None]
+            _finite(name, np.array([np.nan if v is None else float(v) for v in values]))
+            return Column(name, "number", fill=float(np.median(known)))
         if len(found) > MOSTLY * len(values) and len(values) >= SEVERAL:
             return f"{len(found):,} different texts in {len(values):,} rows"
     most = sorted(text for text, _ in found.most_common(LEVELS))

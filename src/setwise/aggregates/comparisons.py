@@ -129,6 +129,9 @@ class Triplet(Aggregate):
             return Label(meanings, members=(None, 1.0, -1.0))
         return Label({0: f"not {near}", 1: near}, members=(None, 1.0, 0.0))
 
+    def told_classes(self, y: Any) -> int | None:
+        return None if self.distance is None else len(self.distance)
+
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
         distance = np.random.default_rng(7).integers(0, 4, (n_classes, n_classes)).astype(float)

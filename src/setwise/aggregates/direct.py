@@ -250,6 +250,9 @@ class Coarse(Aggregate):
         said = {float(i): f"one of {list(cell)}" for i, cell in enumerate(self.cells)}
         return Label(said, named=True)
 
+    def told_classes(self, y: Any) -> int:
+        return int(max(max(cell) for cell in self.cells)) + 1
+
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
         complementary = [tuple(k for k in range(n_classes) if k != i) for i in range(n_classes)]

@@ -40,7 +40,7 @@ class Categorical(Family):
             raise ValueError(f"Categorical: n_classes must be an integer, got {self.n_classes!r}")
         if self.n_classes < 2:
             raise ValueError(f"Categorical: n_classes must be at least 2, got {self.n_classes}")
-        if self.labels is not None and len(self.labels) != self.n_classes:
+        if self.labels is not None and len(tuple(self.labels)) != self.n_classes:
             raise ValueError(
                 f"Categorical: {len(self.labels)} labels given for {self.n_classes} classes"
             )

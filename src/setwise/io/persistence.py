@@ -224,7 +224,8 @@ def _rebuild(folder: Path, body: Description, module: Any, trusted: bool) -> Any
         raise ValueError(f"{cls.__name__} has no {type(family).__name__} targets")
     if isinstance(family, Categorical):  # before as many names as it has classes are made
         labels = est.n_classes
-        count = labels if isinstance(labels, int) else len(labels)
+        told = family.n_classes if labels is None else labels  # None: y has told it
+        count = told if isinstance(told, int) else len(told)
         if not family.n_classes == count == len(intercept["raw"]):
             raise ValueError("there are other classes than outputs")
     est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")

@@ -17,11 +17,12 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise._distinct import repeating
+from setwise._given import Given, given
 from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family, point_estimate
 from setwise.errors import SetError
 from setwise.likelihood.outcome import Number, Numbered, Outcome, SetSizes, Targets
-from setwise.likelihood.texts import TIES, Given, class_codes, given
+from setwise.likelihood.texts import TIES, class_codes
 from setwise.likelihood.unknown import Unknown
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -205,8 +206,11 @@ class Aggregate(ABC):
 
     def told_classes(self, y: Any) -> int | None:
         """How many classes there are at least, as far as y or the aggregate itself tells."""
-        own = getattr(self, "n_classes", None)
-        return own or self._about_classes(2).told(y)
+        inner = getattr(self, "aggregate", None)
+        if inner is not None:
+            told: int | None = inner.told_classes(y)
+            return told
+        return getattr(self, "n_classes", None) or self._about_classes(2).told(y)
 
     def in_order(self, y: Any, place: NDArray[np.int64]) -> Any:
         """y where the class with number i gets the number place[i]."""

@@ -25,9 +25,17 @@ def floats(who: object, y: Any) -> Floats:
         return np.require(y, np.float64, "W")
     except (TypeError, ValueError) as error:
         for at, value in enumerate(y):
-            if isinstance(value, str):
+            if isinstance(value, str) and not _is_number(value):
                 raise TypeError(f"{who!r} needs numbers as y, got {value!r} for set {at}") from None
         raise TypeError(f"{who!r} needs numbers as y: {error}") from error
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def numbers(

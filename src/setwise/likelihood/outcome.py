@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.distributions import Categorical, Distribution
 
+from setwise._given import Given
 from setwise.distributions import Discrete, Family
 from setwise.errors import absent, check_each
 from setwise.likelihood.numbers import (
@@ -22,7 +23,7 @@ from setwise.likelihood.numbers import (
     numbers,
     whole,
 )
-from setwise.likelihood.texts import Given, against, class_codes, spoken_numbers, words_of
+from setwise.likelihood.texts import against, class_codes, spoken_numbers, words_of
 from setwise.sets import Sets
 
 Floats = NDArray[np.float64]

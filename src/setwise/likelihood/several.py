@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise._given import Given
 from setwise.errors import check_each
 from setwise.likelihood.numbers import (
     check_totals,
@@ -20,7 +21,7 @@ from setwise.likelihood.numbers import (
     whole,
 )
 from setwise.likelihood.outcome import Floats, Ints, Numbered, Outcome
-from setwise.likelihood.texts import Given, class_codes
+from setwise.likelihood.texts import class_codes
 from setwise.sets import Sets
 
 __all__ = ["Bounds", "PerClass", "Unordered"]

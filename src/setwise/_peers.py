@@ -36,10 +36,18 @@ class Peers:
 
     def sum(self, own: Tensor) -> Tensor:
         """The sum of all processes' numbers."""
-        if self.group is None:
+        if self.group is None or not own.numel():
             return own
         out = own.detach().clone(memory_format=torch.contiguous_format)
         self.group.allreduce([out]).wait()
+        return out
+
+    def trade(self, own: Tensor, to: list[int], of: list[int]) -> Tensor:
+        """The lines that others send here, `of[r]` from process r, for `to[r]` lines to each."""
+        if self.group is None:
+            return own
+        out = own.new_empty((sum(of), *own.shape[1:]))
+        self.group.alltoall_base(out, own.contiguous(), of, to).wait()
         return out
 
     def share(self, n: int, rank: int | None = None) -> slice:
@@ -53,6 +61,17 @@ class Peers:
             return own
         out = own.new_zeros((n, *own.shape[1:]))
         out[self.share(n)] = own
+        return self.sum(out)
+
+    def pooled(self, own: Tensor) -> Tensor:
+        """The lines of all processes, one process after another."""
+        if self.group is None:
+            return own
+        count = torch.zeros(self.size, dtype=torch.int64)
+        count[self.rank] = len(own)
+        ends = self.sum(count).cumsum(0).tolist()
+        out = own.new_zeros((ends[-1], *own.shape[1:]))
+        out[ends[self.rank] - len(own) : ends[self.rank]] = own
         return self.sum(out)
 
     def first(self, *numbers: float) -> list[float]:

@@ -7,6 +7,7 @@ and missing values, others take columns of 0 and 1, and medians in place of what
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
@@ -289,29 +290,50 @@ def _column(name: str, column: Any, as_category: bool) -> Column | str:
     if as_category and kind != "text":
         kind, values = "text", [None if absent(v) else key(v) for v in column.to_list()]
     if kind != "text":
-        known = _finite(name, values)[~np.isnan(values)]
-        if not len(known):
-            return "every value is missing"
-        return Column(name, kind, fill=0.0 if kind == "flag" else float(np.median(known)))
+        return column_of_numbers(name, kind, _finite(name, values)[~np.isnan(values)])
     found = Counter(v for v in values if v is not None)
+    return column_of_texts(name, found, len(values), as_category, odd_texts(values))
+
+
+def column_of_numbers(name: str, kind: str, known: Floats) -> Column | str:
+    """The column with these values, missing ones aside, or why it is of no use."""
+    if not len(known):
+        return "every value is missing"
+    return Column(name, kind, fill=0.0 if kind == "flag" else float(np.median(known)))
+
+
+def odd_texts(values: Iterable[str | None]) -> tuple[int, int]:
+    """The first row with a text that is no number, and with one that is an infinite one; or −1."""
+    finite = [True if v is None else math.isfinite(float(v)) if _is_number(v) else None for v in values]
+    return (
+        next((i for i, f in enumerate(finite) if f is None), -1),
+        next((i for i, f in enumerate(finite) if f is False), -1),
+    )
+
+
+def column_of_texts(
+    name: str, found: Counter[str], rows: int, as_category: bool, odd: tuple[int, int]
+) -> Column | str:
+    """The column that has each text so often, or why it is of no use; see `odd_texts`."""
     if not found:
         return "every value is missing"
     if not as_category:
+        times = [*found.values()]
         if all(ISO.fullmatch(text) for text in found):
-            known = _days([v for v in values if v is not None])
-            return Column(name, "date", fill=float(np.median(known)))
-        total, numeric = sum(found.values()), sum(n for t, n in found.items() if _is_number(t))
-        if MOSTLY * total < numeric < total:
-            at = next(i for i, v in enumerate(values) if v is not None and not _is_number(v))
+            return Column(name, "date", fill=float(np.median(np.repeat(_days([*found]), times))))
+        numeric = sum(n for text, n in found.items() if _is_number(text))
+        if MOSTLY * found.total() < numeric < found.total():
+            text = next(text for text in found if not _is_number(text))
             raise ColumnError(
-                at, name, f"expected a number as in {numeric:,} other rows, got {values[at]!r}"
+                odd[0], name, f"expected a number as in {numeric:,} other rows, got {text!r}"
             )
-        if numeric == total and not any(ZEROS.match(text) for text in found):
-            known = [float(v) for v in values if v is not None]
-            _finite(name, np.array([np.nan if v is None else float(v) for v in values]))
+        if numeric == found.total() and not any(ZEROS.match(text) for text in found):
+            if odd[1] >= 0:
+                raise ColumnError(odd[1], name, "expected a finite number, got inf")
+            known = np.repeat([float(text) for text in found], times)
             return Column(name, "number", fill=float(np.median(known)))
-        if len(found) > MOSTLY * len(values) and len(values) >= SEVERAL:
-            return f"{len(found):,} different texts in {len(values):,} rows"
+        if len(found) > MOSTLY * rows and rows >= SEVERAL:
+            return f"{len(found):,} different texts in {rows:,} rows"
     most = sorted(text for text, _ in found.most_common(LEVELS))
     texts = (*most, *sorted(found.keys() - {*most}))
     return Column(name, "category", 0.0, texts, [found[text] / found.total() for text in texts])

@@ -34,6 +34,7 @@ from setwise.likelihood.classes import in_order
 from setwise.objective import Intercept, Objective, judge, listed, objective_of, respread
 from setwise.observations import Observations
 from setwise.sets import Sets
+from setwise.stored import Stored
 from setwise.summary.described import Described
 from setwise.validation import Split, fit_best, hold_out
 
@@ -101,7 +102,8 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         held-out sets had of their own: their "rows", or where all share rows only the "sets".
 
         With a `dask.distributed.Client` as `client`, trees grow on its workers (`XGBoost`,
-        `LightGBM`, and ensembles of them), to the same model.
+        `LightGBM`, and ensembles of them), to the same model. X may then be a Dask data frame or
+        array, or a list of delayed parts, whose rows stay on the workers.
         """
         learner = resolve_learner(self.learner)
         place = None if client is None else on_dask(client, learner)
@@ -132,7 +134,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
     ) -> Self:
         if validation not in ("auto", None):
             raise ValueError(f'validation is "auto" or None, got {validation!r}')
-        X, given = read_table(X), listed(observations)
+        X, given = read_table(X if place is None else place.table(X)), listed(observations)
         labels = self._class_labels(given)
         family = self._family(labels)
         objective = self._objective(family, X, given, "observations", labels)
@@ -215,7 +217,9 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def _raw(self, X: Any) -> Tensor:
         """Raw parameters as the model was trained to give them."""
-        return torch.from_numpy(np.ascontiguousarray(self.model_.raw(X)))
+        parts = X.batches() if isinstance(X, Stored) else [X]
+        found = [np.ascontiguousarray(self.model_.raw(part)) for part in parts]
+        return torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
 
     def _distribution(self, X: Any) -> Distribution:
         """The distribution of each row's target, before alignment."""

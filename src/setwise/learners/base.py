@@ -64,6 +64,10 @@ class Task:
 class Place(Protocol):
     """Other processes, where a learner that `distributes` is fitted."""
 
+    def table(self, X: Any) -> Any:
+        """X as learners know it, also where it is with the other processes."""
+        ...
+
     def fit(self, learner: Any, task: Task) -> Fitted:
         """What `learner.fit(task)` gives, from their work."""
         ...

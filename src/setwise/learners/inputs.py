@@ -10,6 +10,7 @@ from scipy import sparse
 from torch.utils.data import Subset
 
 from setwise.frames import Encoded, is_frame
+from setwise.stored import Stored
 
 __all__ = [
     "as_array",
@@ -69,7 +70,9 @@ def check_features(X: Any, number: int | None) -> None:
 
 
 def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
-    """These rows of X, of the same kind."""
+    """These rows of X, of the same kind; in memory if they were not."""
+    if isinstance(X, Stored):
+        return X.take(rows)
     if hasattr(X, "iloc"):
         return X.iloc[rows]
     if hasattr(X, "column_names"):  # pyarrow

@@ -9,6 +9,7 @@ import numpy as np
 
 from setwise.frames import Encoded, Encoder, is_frame
 from setwise.learners.inputs import as_table, check_features, n_features
+from setwise.stored import Stored
 
 __all__ = ["ReadsTables", "read_table"]
 
@@ -16,17 +17,17 @@ __all__ = ["ReadsTables", "read_table"]
 def read_table(X: Any) -> Any:
     """X for a fit: a frame in numbers, with the encoder that its columns ask for."""
     X = as_table(X)
-    if not is_frame(X):
-        return X
-    encoder = Encoder.of(X)
-    for name, why in encoder.left_out.items():
+    if is_frame(X):
+        X = Encoder.of(X).encode(X)
+    encoder = getattr(X, "encoder", None)
+    for name, why in (encoder.left_out if encoder else {}).items():
         warnings.warn(
             f"column {name!r} of X is left out: {why}. Drop it, or make numbers or categories of "
             f"it, and this message goes",
             UserWarning,
             stacklevel=4,
         )
-    return encoder.encode(X)
+    return X
 
 
 class ReadsTables:
@@ -44,7 +45,7 @@ class ReadsTables:
 
     def _note_columns(self, X: Any) -> None:
         """Called when a fit to X has ended."""
-        self._know_columns(X.encoder if isinstance(X, Encoded) else None, n_features(X))
+        self._know_columns(getattr(X, "encoder", None), n_features(X))
 
     def _know_columns(self, encoder: Encoder | None, number: int | None) -> None:
         self.encoder_, self.n_features_in_ = encoder, number
@@ -62,7 +63,8 @@ def table_like(X: Any, encoder: Encoder | None, number: int | None) -> Any:
     X = as_table(X)
     if encoder is None or not is_frame(X):
         check_features(X, number)
-        if encoder is not None and encoder.has_categories and not isinstance(X, Encoded):
+        read = isinstance(X, Encoded | Stored)
+        if encoder is not None and encoder.has_categories and not read:
             raise ValueError(
                 f"the model was fitted to a data frame with categories: X needs to be a frame with "
                 f"the columns {encoder.names()[:12]}"

@@ -76,11 +76,11 @@ class ClassTerm(AutodiffTerm):
     @cached_property
     def some(self) -> Self | None:
         """A random part of the sets that stands for all; None where they are few."""
-        n = len(self.sets)
+        n = self.lot.n
         enough = int(np.clip(n // 16, *PART))
         if n < 2 * enough:  # the part would cost about as much
             return None
-        chosen = np.sort(np.random.default_rng(0).choice(n, enough, replace=False))
+        chosen = np.flatnonzero(self.lot.among_first(enough))
         part = self.observations.take(chosen)
         part.weight = self.weight[chosen] * (n / enough)
         out = type(self)(self.family, part, self.n_rows)

@@ -166,15 +166,12 @@ class GaussianTerm(Term):
 
         So many that covariances of the leaves' shares, and pairs of members, are enough.
         """
-        sets, sizes = self.sets, self.sets.sizes
-        pairs = float((sizes * (sizes - 1.0)).mean()) / 2
-        enough = max(SOME * n_leaves, PAIRS * n_leaves**2 / max(pairs, 1.0))
+        sets, sizes, lot = self.sets, self.sets.sizes, self.lot
+        enough = max(SOME * n_leaves, PAIRS * n_leaves**2 / max(lot.pairs / lot.n, 1.0))
         chance = np.ones(len(sets))
-        if enough < 0.7 * len(sets):
-            for _ in range(5):
-                chance = np.minimum(1.0, chance * sizes * (enough / (chance * sizes).sum()))
-                chance = np.minimum(1.0, chance * (enough / chance.sum()))
-        which = np.flatnonzero(np.random.default_rng(0).random(len(sets)) < chance)
+        if enough < 0.7 * lot.n:
+            chance = lot.chances(enough)[np.searchsorted(lot.sizes, sizes)]
+        which = np.flatnonzero(lot.place < chance)
         part = sets.take(which)
         coefficients = None
         if self.even is None:
@@ -191,8 +188,7 @@ class GaussianTerm(Term):
 
     def pairs(self, enough: int) -> _Pairs:
         """The pairs of members of all sets; of a random part of them that has `enough` pairs."""
-        count, sizes = len(self.sets), self.sets.sizes
-        every = int((sizes * (sizes - 1)).sum()) // 2
+        count, every = self.lot.n, self.lot.pairs
         if every > enough:
             count = min(count, 1 << math.ceil(math.log2(count * enough / every)))
         if count not in self._pairs:
@@ -200,8 +196,7 @@ class GaussianTerm(Term):
         return self._pairs[count]
 
     def _draw_pairs(self, count: int) -> _Pairs:
-        sets, drawn = self.sets, np.zeros(len(self.sets), bool)
-        drawn[np.random.default_rng(0).permutation(len(sets))[:count]] = True
+        sets, drawn = self.sets, self.lot.among_first(count)
         found = []
         for which, part in sets.by_size():
             k, m = np.triu_indices(int(part.sizes[0]), 1)
@@ -211,7 +206,7 @@ class GaussianTerm(Term):
         left, right, of = (np.concatenate([f[i].ravel() for f in found]) for i in range(3))
         order = np.argsort(sets.indices[left], kind="stable")  # for the cache
         left, right, of = left[order], right[order], of[order]
-        product = self.linear[0][left] * self.linear[0][right] * (len(sets) / count)
+        product = self.linear[0][left] * self.linear[0][right] * (self.lot.n / count)
         first, second = (torch.from_numpy(sets.indices[x].astype(np.int32)) for x in (left, right))
         return _Pairs(first, second, torch.from_numpy(of), torch.from_numpy(product))
 
@@ -348,7 +343,7 @@ class _GaussianPoint(Point):
         What members of a set share is known to a few percent from some of the sets, which is
         enough for the length of a step.
         """
-        small = 0 < self.term.largest <= SMALL
+        small = 0 < self.term.lot.sizes.max(initial=0) <= SMALL
         half = self._by_pairs(leaf, n_leaves) if small else self._by_shares(leaf, n_leaves)
         if self.term.noise == 0:
             own = torch.bincount(leaf, torch.from_numpy(self.term.unit_curvature), n_leaves)

@@ -277,13 +277,15 @@ class Objective:
 
     # ---- rows
 
-    def mean(self, rows: Tensor) -> Tensor:
-        """The mean over all rows, of numbers that are zero where a row is not `owned`."""
-        return rows.mean(0)
+    @property
+    def times_named(self) -> NDArray[np.int64]:
+        """How often sets name each row."""
+        members = np.concatenate([term.sets.indices for term in self.terms])
+        return np.bincount(members, minlength=self.n_rows)
 
-    def owned(self, rows: Tensor) -> Tensor:
-        """Numbers of the rows, with zeros at rows that another process counts."""
-        return rows
+    def mean(self, rows: Tensor) -> Tensor:
+        """The mean over all rows."""
+        return rows.mean(0)
 
     # ---- parts of it
 

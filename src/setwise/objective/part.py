@@ -1,8 +1,9 @@
 """What one of several processes holds of an objective.
 
-Each process has some of the sets and every row that these name. Its point has the loss of all sets
-and, for the rows that it owns, the whole derivative: a row that sets of several processes name has
-one owner, with whom the derivatives are added up, and a gradient of zero at the others.
+Each process owns some of the rows and has some of the sets. A row that its sets name and another
+process owns is a guest: its parameters are asked for before the sets are computed, and its
+derivatives are sent home afterwards. So a part is a function of the rows that a process owns, with
+the value, and the derivatives, of the objective of all.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from setwise._peers import Peers
 from setwise.objective.objective import Objective
 from setwise.objective.terms import Point
 
-__all__ = ["Held", "Part", "Whole"]
+__all__ = ["Guests", "Part", "Whole"]
 
 
 class Whole(NamedTuple):
@@ -38,27 +39,29 @@ class Whole(NamedTuple):
         return cls(o.quadratic, o.separable, o.of_classes, o.n_sets, o.total_weight, rows)
 
 
-class Held(NamedTuple):
-    """The rows of a process: which it owns, and which others hold too."""
+class Guests(NamedTuple):
+    """Rows of a process that are guests elsewhere, and guests that it has: these come last."""
 
-    own: NDArray[np.bool_]
-    here: NDArray[np.int64]  # rows that others hold too
-    there: NDArray[np.int64]  # their numbers among all such rows
-    n: int  # of such rows
+    n_own: int
+    away: NDArray[np.int64]  # own rows that others ask for, one process after another
+    to: list[int]  # how many of them go to each process
+    of: list[int]  # how many guests come from each process
+    total: int  # guests of all processes: without any, there is nothing to exchange
 
-    def over(self, rows: NDArray[np.int64]) -> Held:
-        """The same in another order."""
+    def over(self, rows: NDArray[np.int64]) -> Guests:
+        """The same where the own rows are in another order."""
         place = np.empty(len(rows), np.int64)
         place[rows] = np.arange(len(rows))
-        return self._replace(own=self.own[rows], here=place[self.here])
+        return self._replace(away=place[self.away])
 
 
 class Part(Objective):
-    """A process's own terms, with the facts and the sums of all."""
+    """The objective of all processes, as a function of the rows that this one owns."""
 
-    def __init__(self, own: Objective, whole: Whole, held: Held, peers: Peers) -> None:
+    def __init__(self, own: Objective, whole: Whole, guests: Guests, peers: Peers) -> None:
         self.__dict__.update(own.__dict__)
-        self.whole, self.held, self.peers = whole, held, peers
+        self.own_sets, self.whole, self.guests, self.peers = own, whole, guests, peers
+        self.n_rows = guests.n_own
 
     @property
     def n_sets(self) -> int:
@@ -80,56 +83,67 @@ class Part(Objective):
     def of_classes(self) -> bool:
         return self.whole.of_classes
 
+    @property
+    def times_named(self) -> NDArray[np.int64]:
+        times = self.own_sets.times_named[: self.n_rows]
+        return times + np.bincount(self.guests.away, minlength=self.n_rows)
+
     def over(self, rows: NDArray[np.int64]) -> Part:
-        return Part(super().over(rows), self.whole, self.held.over(rows), self.peers)
+        """The same, with the own rows in another order."""
+        own = self.own_sets
+        every = np.concatenate([rows, np.arange(self.n_rows, own.n_rows)])
+        return Part(own.over(every), self.whole, self.guests.over(rows), self.peers)
 
     def mean(self, rows: Tensor) -> Tensor:
-        return self.peers.sum(self.owned(rows).sum(0)) / self.whole.rows
+        return self.peers.sum(rows.sum(0)) / self.whole.rows
 
-    def owned(self, rows: Tensor) -> Tensor:
-        return rows * torch.from_numpy(self.held.own).to(rows).unsqueeze(1)
-
-    def completed(self, rows: Tensor) -> Tensor:
-        """Sums over all sets at the rows that are owned, from those over the own sets."""
-        held = self.held
-        if not held.n:
+    def with_guests(self, rows: Tensor) -> Tensor:
+        """Numbers of the own rows, and behind them those of the guests."""
+        guests = self.guests
+        if not guests.total:
             return rows
-        both, here, there = rows.new_zeros((held.n, rows.shape[1])), held.here, held.there
-        both[there] = rows[here]
-        rows = rows.clone()
-        rows[here] = self.peers.sum(both)[there]
-        return self.owned(rows)
+        here = self.peers.trade(rows[torch.from_numpy(guests.away)], guests.to, guests.of)
+        return torch.cat([rows, here])
+
+    def sent_home(self, rows: Tensor) -> Tensor:
+        """Sums over all sets at the own rows, from those over the own sets."""
+        guests = self.guests
+        if not guests.total:
+            return rows
+        back = self.peers.trade(rows[guests.n_own :], guests.of, guests.to)
+        return rows[: guests.n_own].index_add(0, torch.from_numpy(guests.away), back)
 
     def at(self, raw: Tensor, shared: Tensor | None = None) -> Point:
-        return _PartPoint(super().at(raw, shared), self)
+        return _PartPoint(self.own_sets.at(self.with_guests(raw), shared), self)
 
 
 class _PartPoint(Point):
     """A place that all processes are at, each with rows of its own."""
 
     def __init__(self, own: Point, part: Part) -> None:
-        self.own, self.whole, self.peers = own, part, part.peers
-        self.gradient = part.completed(own.gradient)
+        self.own, self.of, self.peers = own, part, part.peers
         numbers = torch.tensor([own.value, *own.shared_gradient.tolist()], dtype=torch.float64)
         total = self.peers.sum(numbers)
         self.value, self.shared_gradient = float(total[0]), total[1:]
+        self.gradient = part.sent_home(own.gradient)
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        """Of the own sets: sums over leaves of all processes are those of all sets."""
-        return self.own.product(raw, shared)
+        rows, own = self.own.product(self.of.with_guests(raw), shared)
+        return self.of.sent_home(rows), self.peers.sum(own)
 
     def shared_curvature(self) -> Tensor:
         return self.peers.sum(self.own.shared_curvature())
 
     def curvature(self) -> Tensor:
-        return self.whole.completed(self.own.curvature())
+        return self.of.sent_home(self.own.curvature())
 
     def part(self) -> Point:
         some = self.own.part()
         parts = self.peers.sum(torch.tensor([float(some is not self.own)]))
-        return _PartPoint(some, self.whole) if parts else self
+        return _SomePoint(some, self.of) if parts else self
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:
+        leaf = self.of.with_guests(leaf.unsqueeze(1)).squeeze(1)
         found = self.own.leaf_hessian(leaf, n_leaves)
         flat = torch.zeros(n_leaves**2 + 1, dtype=torch.float64)
         if found is None:
@@ -138,3 +152,12 @@ class _PartPoint(Point):
             flat[:-1] = found.reshape(-1)
         flat = self.peers.sum(flat)
         return None if flat[-1] else flat[:-1].reshape(n_leaves, -1)
+
+
+class _SomePoint(_PartPoint):
+    """The same, of some sets that stand for all: only its Hessian is asked for."""
+
+    def __init__(self, own: Point, part: Part) -> None:
+        self.own, self.of, self.peers = own, part, part.peers
+        self.value, self.gradient = own.value, own.gradient
+        self.shared_gradient = own.shared_gradient

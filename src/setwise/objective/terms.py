@@ -21,6 +21,7 @@ from torch import Tensor
 from setwise._peers import ALONE, Peers
 from setwise.distributions import Family
 from setwise.likelihood import evaluate
+from setwise.objective.lot import Lot
 from setwise.objective.unknown import Slot
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -137,6 +138,11 @@ class Term(ABC):
         return np.bincount(sets.indices, of, self.n_rows).astype(np.float64)
 
     @cached_property
+    def lot(self) -> Lot:
+        """Which sets are drawn where some stand for all."""
+        return Lot.of(self.sets.sizes)
+
+    @cached_property
     def largest(self) -> int:
         """The size of the largest set."""
         return int(self.sets.sizes.max(initial=0))
@@ -163,6 +169,13 @@ class Term(ABC):
         out.slot = None if self.slot is None else self.slot.take(set_numbers)
         return out
 
+    def share(self, set_numbers: Any) -> Self:
+        """`take` for one of several processes that have all sets together."""
+        out = self.take(set_numbers)
+        if self.adds_up:
+            out.__dict__["lot"] = self.lot.take(set_numbers)
+        return out
+
     def over(self, place: NDArray[np.int64], n_rows: int) -> Self:
         """The term over another table of `n_rows` rows, in which a row has the number `place`."""
         sets, o = self.sets, self.observations
@@ -171,6 +184,7 @@ class Term(ABC):
             self.family, Observations._trusted(o.aggregate, moved, o.y, o.weight, o.by), n_rows
         )
         out.slot = self.slot
+        out.__dict__ |= {k: v for k, v in self.__dict__.items() if k == "lot"}
         return out
 
     # ---- its value

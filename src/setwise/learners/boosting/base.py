@@ -11,7 +11,7 @@ import math
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
@@ -81,6 +81,10 @@ class Forest(Model):
     @abstractmethod
     def finish(self, rounds: int) -> Forest:
         """The fitted model: the first rounds only, with the leaf values in `values`."""
+
+    def close(self) -> None:
+        """Leaves the other processes, if there were any."""
+        return
 
     def newest(self, X: Any) -> Tensor:
         """What the newest trees, as they are now, add to other rows."""
@@ -177,7 +181,8 @@ class Boosting(Learner):
         held = None if task.eval is None else HeldOut(task.eval[1], task.intercept)
         best_round, begin = 0, run.point.value
         kept = 0, task.shared
-        with _few_threads(objective), task.progress.running(type(self).__name__, rounds):
+        bar = task.progress.running(type(self).__name__, rounds)
+        with _few_threads(objective), closing(forest), bar:
             if guide is not None:
                 run.follow(guide)
             led = run.rounds
@@ -223,8 +228,7 @@ def _order(objective: Objective) -> NDArray[np.int64] | None:
 
     Rows that are in equally many sets follow one another, which makes sums over a row's sets fast.
     """
-    members = np.concatenate([o.sets.indices for o in objective.observations])
-    times = np.bincount(members, minlength=objective.n_rows)
+    times = objective.times_named
     if times.min() == times.max():
         return None
     used = np.flatnonzero(times)
@@ -324,9 +328,9 @@ class _Run:
 
     def follow(self, guide: Tensor) -> None:
         """Leads the first trees to the guide, by least squares."""
-        ones, add = self.objective.owned(torch.ones_like(self.raw)), self.objective.peers.sum
+        ones, add = torch.ones_like(self.raw), self.objective.peers.sum
         for _ in range(GUIDED_ROUNDS):
-            gradient = self.objective.owned(self.raw - guide)
+            gradient = self.raw - guide
             leaves = self.forest.grow(gradient, ones)
             if leaves is None:
                 break

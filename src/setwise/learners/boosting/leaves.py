@@ -46,7 +46,7 @@ def positive(curvature: Tensor, objective: Objective) -> Tensor:
     """A curvature that trees can be grown on: its size, kept away from zero."""
     size = curvature.abs()
     floor = 0.05 * objective.mean(size)
-    return objective.owned(torch.maximum(size, torch.where(floor > 0, floor, 1.0)))
+    return torch.maximum(size, torch.where(floor > 0, floor, 1.0))
 
 
 def solve_leaves(

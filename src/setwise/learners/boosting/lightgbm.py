@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise._peers import Peers, free_port
+from setwise.frames import Encoded
 from setwise.learners.base import shares
 from setwise.learners.boosting.base import Boosting, Chosen, Forest
 from setwise.learners.boosting.leaves import Leaves
@@ -22,6 +23,7 @@ from setwise.learners.inputs import n_rows, native
 __all__ = ["LightGBM"]
 
 CELLS = 1 << 18
+SAMPLED = ("bin_construct_sample_cnt", "subsample_for_bin")
 MINUTES = 30  # that a process waits for another one
 
 
@@ -59,8 +61,11 @@ class LightGBM(Boosting):
         params |= {"learning_rate": chosen.rate, "lambda_l2": chosen.penalty, "seed": chosen.seed}
         params["num_threads"] = chosen.threads
         params["num_class"] = len(start)
+        like = _sample(X, params, chosen)
+        data = lightgbm.Dataset(native(X), np.zeros(n_rows(X)), like, params=params)
+        if like is not None:
+            data.construct()
         params |= _network(chosen.peers)
-        data = lightgbm.Dataset(native(X), label=np.zeros(n_rows(X)), params=params)
         booster = lightgbm.Booster(params, data)  # joins the network before it looks at the data
         if not any(data.feature_num_bin(i) for i in range(data.num_feature())):
             raise ValueError(
@@ -69,6 +74,22 @@ class LightGBM(Boosting):
                 f"min_child_samples (20), or use setwise.Linear()"
             )
         return LightGBMForest(booster, start, n_rows(X))
+
+
+def _sample(X: Any, params: dict[str, Any], chosen: Chosen) -> lightgbm.Dataset | None:
+    """Rows of all processes, for their bins; LightGBM would look at those of one process only."""
+    values = X.values if isinstance(X, Encoded) else X
+    if chosen.peers.size == 1 or not isinstance(values, np.ndarray):
+        return None
+    n = int(chosen.peers.sum(torch.tensor([len(values)])))
+    most = int(next((params[name] for name in SAMPLED if name in params), 200_000))
+    if n > most:
+        rng = np.random.default_rng([chosen.seed, chosen.peers.rank])
+        some = rng.choice(len(values), most * len(values) // n, replace=False)
+        values = values[np.sort(some)]
+    pooled = chosen.peers.pooled(torch.from_numpy(np.ascontiguousarray(values))).numpy()
+    table = native(Encoded(pooled, X.encoder) if isinstance(X, Encoded) else pooled)
+    return lightgbm.Dataset(table, np.zeros(len(pooled)), params=params).construct()
 
 
 def _network(peers: Peers) -> dict[str, Any]:
@@ -145,8 +166,10 @@ class LightGBMForest(Forest):
         leaf = torch.from_numpy(np.asarray(found).reshape(n_rows(X), -1).astype(np.int64))
         return Leaves(leaf, [len(v) for v in self.values[-1]])
 
-    def finish(self, rounds: int) -> Forest:
+    def close(self) -> None:
         self.booster.free_network()
+
+    def finish(self, rounds: int) -> Forest:
         trees = [tree for values in self.values for tree in values]
         for number, values in enumerate(trees):
             for leaf, value in enumerate(values):

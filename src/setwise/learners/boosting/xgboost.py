@@ -74,7 +74,7 @@ class XGBoost(Boosting):
             tracker = RabitTracker(peers.size, peers.host, sortby="task", timeout=60)
             tracker.start()
         told = peers.tell("xgboost", tracker and tracker.worker_args())[0]
-        with CommunicatorContext(**told, dmlc_task_id=f"{peers.rank:06d}"):
+        with CommunicatorContext(**told, dmlc_task_id=f"{peers.rank:06d}", dmlc_retry=2):
             yield
         if tracker is not None:
             tracker.wait_for(60)  # for the others to leave

@@ -304,7 +304,9 @@ def column_of_numbers(name: str, kind: str, known: Floats) -> Column | str:
 
 def odd_texts(values: Iterable[str | None]) -> tuple[int, int]:
     """The first row with a text that is no number, and with one that is an infinite one; or −1."""
-    finite = [True if v is None else math.isfinite(float(v)) if _is_number(v) else None for v in values]
+    finite = [
+        True if v is None else math.isfinite(float(v)) if _is_number(v) else None for v in values
+    ]
     return (
         next((i for i, f in enumerate(finite) if f is None), -1),
         next((i for i, f in enumerate(finite) if f is False), -1),

@@ -13,6 +13,7 @@ from torch.distributions import Categorical, Laplace, Normal
 
 from setwise._math.binary_counts import log_count, log_count_mixture
 from setwise._math.class_counts import log_coefficient, log_compositions
+from setwise._math.class_transform import log_class_counts
 from setwise.aggregates.counts import Counts, Proportions, noisy_counts
 from setwise.likelihood import log_likelihood
 from setwise.sets import Sets
@@ -285,16 +286,80 @@ def test_normal_approximation_is_near_and_auto_uses_it(rng):
 
 
 def test_auto_mixes_exact_and_normal(rng):
-    logits = logits_of(rng, 404, 4)
-    sets = Sets([range(4), range(4, 404)])
-    table = np.array([[1, 1, 1, 1], [100, 100, 100, 100]])
+    logits = logits_of(rng, 205, 5)
+    sets = Sets([range(5), range(5, 205)])
+    table = np.array([[1, 1, 1, 1, 1], [40, 40, 40, 40, 40]])
     d = Categorical(logits=logits)
     found = log_likelihood(Counts(method="auto"), d, sets, table)
     small = log_likelihood(Counts(), d, sets.take([0]), table[:1])
     large = log_likelihood(Counts(method="normal"), d, sets.take([1]), table[1:])
     torch.testing.assert_close(found, torch.cat([small, large]))
-    with pytest.raises(ValueError, match=r"set 1 .*1.04e\+08 states.*method=\"normal\""):
+    with pytest.raises(ValueError, match=r"set 1 .*1.16e\+08 states.*method=\"normal\""):
         log_likelihood(Counts(), d, sets, table)
+
+
+@pytest.mark.parametrize("n_classes", [3, 4])
+def test_large_counts_of_few_classes(rng, n_classes):
+    """One class after another: P(y) = Π P(y_c | the classes before), of individuals alike."""
+    logits = logits_of(rng, 1, n_classes)
+    table = rng.multinomial(5000, logits[0].exp().numpy())
+    sets = Sets(np.zeros((1, 5000), int))
+    found = log_likelihood(Counts(), Categorical(logits=logits), sets, table[None])
+    wanted = stats.multinomial(5000, logits[0].exp().numpy()).logpmf(table)
+    assert float(found) == pytest.approx(wanted, abs=1e-10)
+    far = np.array([[4990 - 3, 10, 3, 0][:n_classes]])
+    far[0, 0] = 5000 - far[0, 1:].sum()
+    found = log_likelihood(Counts(), Categorical(logits=logits), sets, far)
+    wanted = stats.multinomial(5000, logits[0].exp().numpy()).logpmf(far[0])
+    assert float(found) == pytest.approx(wanted, rel=1e-12)
+
+
+@pytest.mark.parametrize("scale", [1.0, 12.0, 100.0, 1e4])
+def test_the_transform_of_few_classes_by_recursion(rng, scale):
+    """Values and derivatives, also where classes are all but certain; lost digits are marked."""
+    lost = 0
+    for _ in range(30):
+        k, c = rng.integers(1, 5), rng.integers(3, 5)
+        times = rng.integers(1, 5, k)
+        logits = logits_of(rng, k, c, scale=scale).requires_grad_()
+        y = np.bincount(rng.integers(0, c, times.sum()), minlength=c)
+        listed = logits.repeat_interleave(torch.from_numpy(times), 0)
+        wanted = log_coefficient(listed[None], tuple(y.tolist()))
+        given = (torch.from_numpy(a)[None].double() for a in (times, y))
+        found = log_class_counts(logits[None], *given)
+        if found.item() == math.inf:
+            lost += 1
+            continue
+        assert found.item() == pytest.approx(wanted.item(), rel=1e-10, abs=1e-10)
+        slopes = [torch.autograd.grad(v.sum(), logits)[0] for v in (found, wanted)]
+        torch.testing.assert_close(*slopes, rtol=1e-7, atol=1e-7)
+    assert lost <= (0 if scale < 100 else 8)
+
+
+@pytest.mark.parametrize("small", [0, 32])
+def test_derivatives_of_the_transform(rng, monkeypatch, small):
+    monkeypatch.setattr("setwise._math.class_transform._SMALL", small)
+    times = torch.tensor([[3, 5, 2], [1, 1, 2]], dtype=F64)
+    y = torch.tensor([[2, 3, 4, 1], [1, 0, 1, 2]], dtype=F64)
+    x = torch.tensor(rng.normal(size=(2, 3, 4)), requires_grad=True)
+
+    def value(x):
+        return log_class_counts(x.log_softmax(2), times, y)
+
+    assert gradcheck(value, x)
+    assert gradgradcheck(value, x)
+
+
+def test_the_transform_of_the_impossible():
+    never = torch.tensor([[[0.0, -torch.inf, -torch.inf], [0.0, 0.0, -torch.inf]]], dtype=F64)
+    logits = never.log_softmax(2).requires_grad_()
+    times = torch.tensor([[1.0, 2.0]], dtype=F64)
+    for y, p in [((3, 0, 0), 0.25), ((1, 2, 0), 0.25), ((0, 3, 0), 0.0), ((1, 1, 1), 0.0)]:
+        found = log_class_counts(logits, times, torch.tensor([y]))
+        assert found.exp().item() == pytest.approx(p)
+        (slope,) = torch.autograd.grad(found.sum(), logits)
+        assert slope.isfinite().all()
+        assert p > 0 or (slope == 0).all()
 
 
 # ---- observing and checking

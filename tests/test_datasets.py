@@ -269,11 +269,10 @@ def test_embedded_diabetes_is_the_file():
 @pytest.mark.usefixtures("real")
 def test_voters_add_up():
     data = datasets.load("senc")
-    assert data.sets.sizes.tolist() == data.y.sum(1).tolist()
-    members = np.bincount(data.sets.indices)
-    assert members.tolist() == data.z.sum(1).tolist()
-    first = np.array([np.unique(data.sets[i]) for i in range(1)])[0]
-    assert data.z[first].sum(0).tolist() == data.y[0].tolist()
+    assert data.sets.individuals.tolist() == data.y.sum(1).tolist()
+    assert data.sets.indices.tolist() == list(range(len(data.z)))
+    assert data.sets.counts.tolist() == data.z.sum(1).tolist()
+    assert data.z[data.sets[0]].sum(0).tolist() == data.y[0].tolist()
     assert data.feature_names[:3] == ("race=black", "race=natam", "race=white")
 
 

@@ -104,9 +104,31 @@ class Reductions:
         """The same sets with each individual listed: a row that counts n times comes n times."""
         if self.counts is None:
             return self
-        weights = None if self.weights is None else np.repeat(self.weights, self.counts)
-        indices = np.repeat(self.indices, self.counts)
-        return self._trusted(indices, offsets_of(self.individuals), weights, self.names)
+        return self._repeated(self.counts)
+
+    def singled(self) -> tuple[Self, NDArray[np.bool_]]:
+        """The same sets with one individual of each member apart, and which members these are.
+
+        >>> from setwise import Sets
+        >>> sets, single = Sets([[4, 7]], counts=[[3, 1]]).singled()
+        >>> sets[0].tolist(), sets.counts.tolist(), single.tolist()
+        ([4, 4, 7], [1, 2, 1], [True, False, True])
+        """
+        if self.counts is None:
+            return self, np.ones(len(self.indices), bool)
+        times = np.minimum(self.counts, 2)
+        out = self._repeated(times)
+        single = np.zeros(len(out.indices), bool)
+        single[np.cumsum(times) - times] = True
+        out.counts = np.where(single, 1, np.repeat(self.counts - 1, times))
+        return out, single
+
+    def _repeated(self, times: Ints) -> Self:
+        """The same sets with each member listed so often, and without counts."""
+        weights = None if self.weights is None else np.repeat(self.weights, times)
+        sizes = np.add.reduceat(times, self.offsets[:-1]) if len(self) else self.sizes
+        indices = np.repeat(self.indices, times)
+        return self._trusted(indices, offsets_of(sizes), weights, self.names)
 
     @cached_property
     def _tensors(self) -> dict[tuple[str, torch.device], Tensor]:
@@ -232,11 +254,14 @@ class Reductions:
         names = None if self.names is None else self.names[which]
         return self._trusted(self.indices[members], offsets, weights, names, self.size, counts)
 
+    def apart(self, key: NDArray[Any]) -> list[tuple[Ints, Self]]:
+        """(set numbers, those sets) for each distinct value of `key`, one per set."""
+        groups = [np.flatnonzero(key == value) for value in np.unique(key)]
+        return [(which, self.take(which)) for which in groups]
+
     @cached_property
     def _by_size(self) -> list[tuple[Ints, Self]]:
-        sizes = np.unique(self.sizes)
-        groups = [np.flatnonzero(self.sizes == size) for size in sizes]
-        return [(which, self.take(which)) for which in groups]
+        return self.apart(self.sizes)
 
     def by_size(self) -> Sequence[tuple[Ints, Self]]:
         """(set numbers, those sets) for each distinct size: a dense problem each."""

@@ -47,17 +47,21 @@ def log_count(log_a: Tensor, log_b: Tensor, k: Tensor, times: Tensor | None = No
     return torch.cat(pieces).to(log_a.dtype)
 
 
-def log_count_mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
-    """log Σ_v exp(log_weight_v) [x^v] Π (b_i + a_i x), with (n, K + 1) constant log-weights.
+def log_count_mixture(
+    log_a: Tensor, log_b: Tensor, log_weight: Tensor, times: Tensor | None = None
+) -> Tensor:
+    """log Σ_v exp(log_weight_v) [x^v] Π (b_i + a_i x)^times_i, with (n, degree + 1) log-weights.
 
-    The weights must be log-concave in v, as those of Gaussian and Laplace noise are, also if they
-    end with −inf. Lines of fewer factors end with 1 + 0x.
+    The weights are constant and must be log-concave in v, as those of Gaussian and Laplace noise
+    are, also if they end with −inf. Lines of fewer factors end with 1 + 0x, or with factors that
+    come 0 `times`; without `times`, each comes once.
 
     >>> half = torch.full((1, 4), 0.5).log()
     >>> log_count_mixture(half, half, torch.zeros(1, 5)).exp()  # all counts together
     tensor([1.])
     """
-    pieces = [_mixture(*piece) for piece in _pieces(log_a, log_b, log_weight)]
+    given = (log_weight,) if times is None else (log_weight, times)
+    pieces = [_mixture(*piece) for piece in _pieces(log_a, log_b, *given)]
     return torch.cat(pieces).to(log_a.dtype)
 
 
@@ -183,20 +187,22 @@ def _count(log_a: Tensor, log_b: Tensor, k: Tensor, times: Tensor | None = None)
     return torch.where(possible, _tilted(log_a, log_b, times, roots.turn(), *plan) + top, -math.inf)
 
 
-def _mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
-    size = log_a.shape[1]
+def _mixture(
+    log_a: Tensor, log_b: Tensor, log_weight: Tensor, times: Tensor | None = None
+) -> Tensor:
+    size = log_weight.shape[1] - 1
     with torch.no_grad():
         eta = _log_odds(log_a, log_b)
         v = torch.arange(size + 1, dtype=eta.dtype, device=eta.device)
 
         def excess(s: Tensor, rows: Any) -> tuple[Tensor, Tensor]:
-            mean, variance = _moments(eta[rows], s)
+            mean, variance = _moments(eta[rows], s, None if times is None else times[rows])
             share = (log_weight[rows] - s[:, None] * v).softmax(1)
             middle = share @ v
             return mean - middle, variance + (share @ v.square() - middle.square()).clamp_min(0)
 
         s, _, _ = solve_tilt(excess, eta, start=torch.zeros_like(eta[:, 0]))
-        mean, variance = _moments(eta, s)
+        mean, variance = _moments(eta, s, times)
         roots = Roots.of(2 * reach_of(variance), variance, size)
         # the counts that matter: one period, around the tilted mean
         start = mean.round()[:, None] - (roots.period - 1) / 2
@@ -215,7 +221,7 @@ def _mixture(log_a: Tensor, log_b: Tensor, log_weight: Tensor) -> Tensor:
         weight = (height.to(table.dtype)[:, None, :] @ table)[:, 0]
         weight = weight * roots.weight * roots.turn(-start)
         plan = _safe(possible, s, weight, height.sum(1) / roots.period[:, 0])
-    return torch.where(possible, _tilted(log_a, log_b, None, roots.turn(), *plan) + top, -math.inf)
+    return torch.where(possible, _tilted(log_a, log_b, times, roots.turn(), *plan) + top, -math.inf)
 
 
 def _log_odds(log_a: Tensor, log_b: Tensor) -> Tensor:

@@ -35,11 +35,11 @@ from setwise.sets import Sets
 class _Heavy:
     """Transforms of the sum, from `scale` (n_sets, K) and half the degrees of freedom `mu`.
 
-    `mu` is 0 for Cauchy members; `copies` is K where one number serves all members.
+    `mu` is 0 for Cauchy members. Each member comes `times`, (n_sets, K): for several individuals,
+    or as the one number that serves all.
     """
 
     cauchy: bool
-    copies: int
     noise: Noise | None
 
     def log_density(self, x: Tensor, scale: Tensor, mu: Tensor) -> Tensor:
@@ -51,27 +51,28 @@ class _Heavy:
         """log M(s) of the sum, from that of the members alone."""
         return out if self.noise is None else out + family_of(self.noise).cgf(self.noise, s)
 
-    def on_axis(self, t: Tensor, scale: Tensor, mu: Tensor) -> Tensor:
+    def on_axis(self, t: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
         """log M(it), real, for real t of shape (n_sets, nodes)."""
         x = scale.unsqueeze(-1) * t.unsqueeze(1)
-        out = (-x if self.cauchy else log_transform(mu.unsqueeze(-1), x)).sum(1) * self.copies
+        each = -x if self.cauchy else log_transform(mu.unsqueeze(-1), x)
+        out = (each * times.unsqueeze(-1)).sum(1)
         return out if self.noise is None else self.seen(out, 1j * t).real
 
-    def above(self, s: Tensor, scale: Tensor, mu: Tensor) -> Tensor:
+    def above(self, s: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
         """log M(s) for s in the upper right quarter."""
         x = scale.unsqueeze(-1) * s.unsqueeze(1)
         out = 1j * x if self.cauchy else log_transform(mu.unsqueeze(-1), x)
-        return self.seen(out.sum(1) * self.copies, s)
+        return self.seen((out * times.unsqueeze(-1)).sum(1), s)
 
-    def on_cut(self, u: Tensor, scale: Tensor, mu: Tensor) -> tuple[Tensor, Tensor]:
+    def on_cut(self, u: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
         """log |M| and log Θ at real u."""
         x = scale.unsqueeze(-1) * u.unsqueeze(1)
         if self.cauchy:
             size, angle = torch.zeros_like(x), x.log()
         else:
             size, angle = log_transform_on_cut(mu.unsqueeze(-1), x)
-        size = self.seen(size.sum(1) * self.copies, u)
-        return size, logsumexp(angle, 1) + math.log(self.copies)
+        times = times.unsqueeze(-1)
+        return self.seen((size * times).sum(1), u), logsumexp(angle + times.log(), 1)
 
 
 def log_density_of_heavy_sum(
@@ -89,17 +90,17 @@ def log_density_of_heavy_sum(
     loc, scale = sets.dense(parts.loc).double(), sets.dense(parts.scale)
     cauchy = isinstance(d, Cauchy)
     df = scale.new_zeros(()).expand_as(scale) if cauchy else sets.dense(parts.df)
-    copies = 1
+    times = sets.dense(sets.by_count(torch.ones_like(parts.loc.detach(), dtype=torch.float64)))
     if weights is not None:
         loc, scale = loc * weights, scale * weights.abs()
-    elif scale.stride(1) == 0 and df.stride(1) == 0:
-        copies, scale, df = scale.shape[1], scale[:, :1], df[:, :1]
-    away = y.double() - loc.sum(1)
+    away = y.double() - (loc * times).sum(1)
+    if weights is None and scale.stride(1) == 0 and df.stride(1) == 0:
+        times, scale, df = times.sum(1, keepdim=True), scale[:, :1], df[:, :1]
     y = torch.where(away.detach() < 0, -away, away)
-    heavy = _Heavy(cauchy, copies, noise)
+    heavy = _Heavy(cauchy, noise)
     scale, mu = scale.double(), 0.5 * df.double()
     nodes = 1 if cauchy else 64
-    plan = Plan(y, scale, mu, cost=2 * nodes * scale.shape[1])
+    plan = Plan(y, scale, mu, times, cost=2 * nodes * scale.shape[1])
     with torch.no_grad():
         _plan_centre(plan, heavy)
 
@@ -134,21 +135,22 @@ def _unit_rule(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _plan_centre(plan: Plan, heavy: _Heavy) -> None:
     """Plans the sets for which the Fourier integral keeps its digits."""
-    y, scale, mu = plan.tensors
+    y, scale, mu, times = plan.tensors
+    number = times.sum(1)
     # The transform falls to 1/e near `unit`, and to nothing at unit · exp(reach).
     order = torch.ones_like(y) if heavy.cauchy else (2 * mu.amin(1)).clamp(max=1)
     high = (6 / (scale * order.sqrt().unsqueeze(1))).amin(1).log()
-    low = high - (2 * math.log(scale.shape[1] * heavy.copies) + 8) / order
+    low = high - (2 * number.log() + 8) / order
     if heavy.noise is not None:
         low = torch.minimum(low, -heavy.noise.scale.to(y).log() - 2)
     for _ in range(12):
         middle = 0.5 * (low + high)
-        above = heavy.on_axis(middle.exp().unsqueeze(1), scale, mu).squeeze(1) > -1
+        above = heavy.on_axis(middle.exp().unsqueeze(1), scale, mu, times).squeeze(1) > -1
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     unit = low.exp()
     reach = torch.full_like(y, 1.2)
     for _ in range(30):
-        alive = heavy.on_axis((unit * reach.exp()).unsqueeze(1), scale, mu).squeeze(1) > -38
+        alive = heavy.on_axis((unit * reach.exp()).unsqueeze(1), scale, mu, times).squeeze(1) > -38
         if not alive.any():
             break
         reach = torch.where(alive, reach * 1.2, reach)
@@ -160,7 +162,7 @@ def _plan_centre(plan: Plan, heavy: _Heavy) -> None:
 
 
 def _fourier(
-    heavy: _Heavy, n: int, unit: Tensor, reach: Tensor, y: Tensor, scale: Tensor, mu: Tensor
+    heavy: _Heavy, n: int, unit: Tensor, reach: Tensor, y: Tensor, *members: Tensor
 ) -> Tensor:
     """Terms of 1/π ∫ M(it) cos(ty) dt at t = unit · exp(v − e⁻ᵛ), which crowds towards 0."""
     unit, reach = unit.unsqueeze(1), reach.unsqueeze(1)
@@ -168,14 +170,14 @@ def _fourier(
     v = -3.5 + step * torch.arange(n + 1, device=y.device)
     t = unit * (v - (-v).exp()).exp()
     dt = t * (1 + (-v).exp()) * (step / math.pi)
-    return heavy.on_axis(t, scale, mu).exp() * (t * y.unsqueeze(1)).cos() * dt
+    return heavy.on_axis(t, *members).exp() * (t * y.unsqueeze(1)).cos() * dt
 
 
 # ---- outside
 
 
 def _plan_outside(plan: Plan, heavy: _Heavy) -> None:
-    y, scale, mu = plan.tensors
+    y, scale, mu, times = plan.tensors
     if heavy.cauchy:
         most, least = scale.amax(1).reciprocal(), torch.ones_like(y)
     else:
@@ -190,18 +192,18 @@ def _plan_outside(plan: Plan, heavy: _Heavy) -> None:
     for _ in range(14):
         middle = 0.5 * (low + high)
         u = middle.exp()
-        size, angle = heavy.on_cut(u.unsqueeze(1) * near[1:], scale, mu)
+        size, angle = heavy.on_cut(u.unsqueeze(1) * near[1:], scale, mu, times)
         slope = (size[:, 1] - size[:, 0]) / (1e-3 * u)
         more = (slope < y) & (angle[:, 0] < 0) & (size[:, 0] - u * y > alone - 50)
         low, high = torch.where(more, middle, low), torch.where(more, high, middle)
     s0 = low.exp()
-    size = heavy.on_cut(s0.unsqueeze(1) * near, scale, mu)[0]
+    size = heavy.on_cut(s0.unsqueeze(1) * near, scale, mu, times)[0]
     gap = y - (size[:, 2] - size[:, 0]) / (2e-3 * s0)
     bend = ((size[:, 2] - 2 * size[:, 1] + size[:, 0]) / (1e-3 * s0) ** 2).clamp(min=0)
     width = (bend + gap * gap + 1e-6 / s0**2).rsqrt()
 
     def own(s: Tensor) -> Tensor:
-        return heavy.above(s, scale, mu)
+        return heavy.above(s, scale, mu, times)
 
     top = size[:, 1] - s0 * y
     # The tail's integrand is about u^ν exp(−u·y): how far left of s₀, in log u, it still matters.
@@ -239,7 +241,7 @@ def _tail_and_core(heavy: _Heavy, n: int, *given: Tensor) -> tuple[Tensor, Tenso
     return ((tail - down).exp() + ((core - down).exp() * ds).imag) / math.pi, top
 
 
-def _shared_or_single(heavy: _Heavy, y: Tensor, scale: Tensor, mu: Tensor) -> Tensor:
+def _shared_or_single(heavy: _Heavy, y: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
     """An approximation for where no number of nodes is enough: many degrees of freedom, y far out.
 
     Either all members contribute to y, as normal ones would, or one member makes up all of it.
@@ -247,12 +249,12 @@ def _shared_or_single(heavy: _Heavy, y: Tensor, scale: Tensor, mu: Tensor) -> Te
     spread, extra = scale.square(), torch.zeros_like(y)
     if heavy.noise is not None:
         extra = extra + heavy.noise.variance.to(y)
-    total = spread.sum(1) * heavy.copies + extra
+    total = (spread * times).sum(1) + extra
     way = y.unsqueeze(1) * (spread / total.unsqueeze(1)).detach()
     shared = heavy.log_density(way, scale, mu) + 0.5 * (2 * math.pi * spread).log()
-    core = shared.sum(1) * heavy.copies - 0.5 * (2 * math.pi * total).log()
+    core = (shared * times).sum(1) - 0.5 * (2 * math.pi * total).log()
     if heavy.noise is not None:
         away = y * (extra / total).detach()
         core = core + log_density(heavy.noise, away) + 0.5 * (2 * math.pi * extra).log()
-    single = logsumexp(heavy.log_density(y.unsqueeze(1), scale, mu), 1) + math.log(heavy.copies)
+    single = logsumexp(heavy.log_density(y.unsqueeze(1), scale, mu) + times.log(), 1)
     return logaddexp(core, single)

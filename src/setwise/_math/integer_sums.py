@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
+from setwise._math.binary_counts import log_count
 from setwise._math.cumulant_inversion import Cgf, Members, Noise, log_density_of_sum, saddle_point
 from setwise._math.graded import graded
 from setwise._math.groups import by_number, piecewise
@@ -49,6 +50,14 @@ def log_probability_of_class_sum(logits: Tensor, y: Tensor, sizes: Tensor | None
         return _log_unlikely(logits, y, sizes)
     found = graded(_log_direct, logits, y, cost=_cost(size, n_classes), budget=_AT_ONCE)
     return _replaced(found, lambda at: _log_unlikely(*_taken(at, logits, y, sizes)))
+
+
+def log_probability_of_counted_sum(logits: Tensor, times: Tensor, y: Tensor) -> Tensor:
+    """The same where member k stands for `times`, (n_sets, K), individuals; it may be 0."""
+    top = times.sum(1) * (logits.shape[2] - 1)
+    if logits.shape[2] == 2:
+        return log_count(logits[:, :, 1], logits[:, :, 0], y, times)
+    return _log_of_ends(logits, y, top, logits[:, :, -1], times)
 
 
 def _cost(size: int, n_classes: int) -> int:
@@ -99,30 +108,53 @@ def _log_or_lost(found: Tensor) -> Tensor:
 
 
 def _log_unlikely(logits: Tensor, y: Tensor, sizes: Tensor | None) -> Tensor:
-    """At the ends in closed form, otherwise by a tilted Fourier sum."""
     _, size, n_classes = logits.shape
     last, top = logits[:, :, -1], torch.full_like(y, size * (n_classes - 1))
     if sizes is not None:
         past = torch.arange(size, device=y.device) >= sizes.unsqueeze(1)
         last, top = last.masked_fill(past, 0.0), sizes.to(y) * (n_classes - 1)
+    return _log_of_ends(logits, y, top, last)
+
+
+def _log_of_ends(
+    logits: Tensor, y: Tensor, top: Tensor, last: Tensor, times: Tensor | None = None
+) -> Tensor:
+    """At the ends in closed form, otherwise by a tilted Fourier sum."""
     lowest, highest = y == 0, (y == top) & (y > 0)
-    most = size * (n_classes - 1)
+
+    def all_of(side: Tensor, at: Tensor) -> Tensor:
+        side = gather(side, at)
+        return (side if times is None else _product(gather(times, at), side)).sum(1)
+
+    def inner(at: Tensor) -> Tensor:
+        own = None if times is None else gather(times, at)
+        return _log_inner(gather(logits, at), gather(y, at), int(top.max()), own)
+
     return piecewise(
-        (lowest, lambda at: gather(logits[:, :, 0], at).sum(1)),
-        (highest, lambda at: gather(last, at).sum(1)),
-        (~lowest & ~highest, lambda at: _log_inner(gather(logits, at), gather(y, at), most)),
+        (lowest, lambda at: all_of(logits[:, :, 0], at)),
+        (highest, lambda at: all_of(last, at)),
+        (~lowest & ~highest, inner),
     )
 
 
-def _log_inner(logits: Tensor, y: Tensor, top: int) -> Tensor:
+def _product(times: Tensor, logits: Tensor) -> Tensor:
+    """times · logits, 0 where there are none."""
+    none = times == 0
+    return torch.where(none, 0.0, times * torch.where(none, 0.0, logits))
+
+
+def _log_inner(logits: Tensor, y: Tensor, top: int, times: Tensor | None) -> Tensor:
+    given = () if times is None else (times,)
     with torch.no_grad():
-        cgf = _class_cgf(logits.detach())
+        cgf = _class_cgf(logits.detach(), times)
         s0, spread = _tilt(cgf, y)
         low, high = _extent(cgf, s0, torch.full_like(y, math.inf))
         nodes = _rounded(torch.maximum(high - y, y - low) + 2).clamp(max=top + 1)
 
-    def tilted(m: int, logits: Tensor, y: Tensor, s0: Tensor, spread: Tensor) -> Tensor:
-        height, transform = _class_transform(logits, s0, m)
+    def tilted(
+        m: int, logits: Tensor, y: Tensor, s0: Tensor, spread: Tensor, *times: Tensor
+    ) -> Tensor:
+        height, transform = _class_transform(logits, s0, m, *times)
         pmf = torch.fft.irfft(transform.conj(), n=m)
         value = pmf.gather(1, (y % m).long().unsqueeze(1)).squeeze(1)
         safe = value.detach() * (1 + spread) > _SAFE
@@ -130,10 +162,11 @@ def _log_inner(logits: Tensor, y: Tensor, top: int) -> Tensor:
         return torch.where(safe, out, math.inf)
 
     def exact(at: Tensor) -> Tensor:
-        pmf = _log_pmf(gather(logits, at))
+        pmf = _log_pmf(gather(logits, at), None if times is None else gather(times, at))
         return pmf.gather(1, gather(y, at).long().unsqueeze(1)).squeeze(1)
 
-    out = piecewise(*by_number(nodes, tilted, logits, y, s0, spread, cost=2 * logits.shape[1]))
+    cost = 2 * logits.shape[1]
+    out = piecewise(*by_number(nodes, tilted, logits, y, s0, spread, *given, cost=cost))
     return _replaced(out, exact)
 
 
@@ -161,8 +194,10 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         cgf: Cgf = lambda s: rate * torch.expm1(s)  # noqa: E731
     elif isinstance(d, Categorical):
         tensors = (sets.dense(d.logits),)
-        cgf = _class_cgf(tensors[0].detach())
-        top = tensors[0].shape[1] * (tensors[0].shape[2] - 1)
+        if sets.counts is not None:
+            tensors += (sets.dense(sets.tensor("counts", y)),)
+        cgf = _class_cgf(tensors[0].detach(), *tensors[1:])
+        top = int(sets.individuals.max()) * (tensors[0].shape[2] - 1)
     else:  # v·P(v), which has K'(s) exp K(s) for its transform, does not cancel for tiny shapes
         members = Members.of(d, None, sets)
         tensors = members.tensors
@@ -202,7 +237,7 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         if isinstance(d, Poisson):
             return logsumexp(log_density(Poisson(tensors[0].unsqueeze(1)), v) + seen, 1)
         if isinstance(d, Categorical):
-            height, transform = _class_transform(tensors[0], s0, m)
+            height, transform = _class_transform(tensors[0], s0, m, *tensors[1:])
         else:
             omega = torch.arange(m // 2 + 1, device=y.device).to(y) * (2 * math.pi / m)
             height = members.cgf(s0.unsqueeze(1), *tensors, biased=True)
@@ -219,7 +254,7 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         return torch.where(safe, out, math.inf)
 
     def exact(at: Tensor) -> Tensor:  # of classes
-        pmf = _log_pmf(gather(tensors[0], at))
+        pmf = _log_pmf(*(gather(t, at) for t in tensors))
         v = torch.arange(pmf.shape[1], device=y.device)
         return logsumexp(pmf + log_density(noise, gather(y, at).unsqueeze(1) - v), 1)
 
@@ -246,10 +281,15 @@ def _of_large_counts(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Te
     return logsumexp(pmf + log_density(noise, y.unsqueeze(1) - v), 1)
 
 
-def _class_cgf(logits: Tensor) -> Cgf:
-    """K(s) = Σₖ log Σ_c p_kc exp(s·c) for real s of shape (n_sets, nodes)."""
+def _class_cgf(logits: Tensor, times: Tensor | None = None) -> Cgf:
+    """K(s) = Σₖ nₖ log Σ_c p_kc exp(s·c) for real s of shape (n_sets, nodes)."""
     classes = torch.arange(logits.shape[2], dtype=logits.dtype, device=logits.device)
-    return lambda s: logsumexp(logits.unsqueeze(2) + s[:, None, :, None] * classes, 3).sum(1)
+
+    def cgf(s: Tensor) -> Tensor:
+        each = logsumexp(logits.unsqueeze(2) + s[:, None, :, None] * classes, 3)
+        return (each if times is None else each * times.unsqueeze(2)).sum(1)
+
+    return cgf
 
 
 def _tilt(cgf: Cgf, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -279,7 +319,9 @@ def _rounded(wanted: Tensor) -> Tensor:
     return (2.0 ** wanted.clamp(min=8).log2().ceil()).long()
 
 
-def _class_transform(logits: Tensor, s0: Tensor, m: int) -> tuple[Tensor, Tensor]:
+def _class_transform(
+    logits: Tensor, s0: Tensor, m: int, times: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
     """K(s₀), and Πₖ φ̃ₖ at the frequencies 2πj/m for j = 0, …, m//2."""
     classes = torch.arange(logits.shape[2], device=logits.device)
     tilted = logits + s0[:, None, None] * classes
@@ -287,11 +329,26 @@ def _class_transform(logits: Tensor, s0: Tensor, m: int) -> tuple[Tensor, Tensor
     angle = torch.arange(m // 2 + 1, device=s0.device) * classes[:, None] % m
     angle = angle.to(share) * (2 * math.pi / m)
     factors = torch.complex(share @ angle.cos(), share @ angle.sin())
-    return logsumexp(tilted, 2).sum(1), tree_product([factors])[0]
+    height = logsumexp(tilted, 2)
+    if times is not None:
+        height, factors = height * times, _power(factors, times)
+    return height.sum(1), tree_product([factors])[0]
 
 
-def _log_pmf(logits: Tensor) -> Tensor:
-    """log P(Σ Zₖ = v) for every v, member by member in log space: (n_sets, K(C − 1) + 1)."""
+def _power(base: Tensor, times: Tensor) -> Tensor:
+    """base^times for whole numbers, (n, K, …) and (n, K), by squares: also where the base is 0."""
+    out, left = torch.ones_like(base), times.long().unsqueeze(2)
+    while bool((left > 0).any()):
+        out = torch.where(left % 2 == 1, out * base, out)
+        left = left // 2
+        base = base * base
+    return out
+
+
+def _log_pmf(logits: Tensor, times: Tensor | None = None) -> Tensor:
+    """log P(Σ Zₖ = v) for every v, member by member in log space: (n_sets, ΣK(C − 1) + 1)."""
+    if times is not None:  # each individual is a member, and last some that are of class 0
+        logits = _listed(logits, times)
     n, size, n_classes = logits.shape
 
     def extend(state: Tensor, members: Tensor) -> Tensor:
@@ -310,3 +367,15 @@ def _log_pmf(logits: Tensor) -> Tensor:
         cost = 2 * block * n_classes * (state.shape[1] + block * n_classes)
         state = chunked(extend, state, members, cost=cost)
     return state
+
+
+def _listed(logits: Tensor, times: Tensor) -> Tensor:
+    """The logits of each individual, (n, N, C), and certain ones where a set has fewer."""
+    number = times.long().sum(1)
+    every = torch.arange(int(number.max()), device=times.device).expand(len(times), -1)
+    ends = times.long().cumsum(1)
+    member = torch.searchsorted(ends, every.contiguous(), right=True)
+    past = member >= times.shape[1]
+    member = member.clamp_max(times.shape[1] - 1).unsqueeze(2)
+    found = logits.gather(1, member.expand(-1, -1, logits.shape[2]))
+    return torch.where(past.unsqueeze(2), certain(logits[0]), found)

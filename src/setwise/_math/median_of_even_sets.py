@@ -27,8 +27,10 @@ _PLACES = 8  # members per set at which cells are cut beforehand
 _AT_ONCE = 1 << 23  # elements; more are computed in pieces
 
 
-def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
-    """log p(y) of the mean of the middle two; `members` is batched (n, K), float64, K even.
+def log_mean_of_middle(members: Distribution, y: Tensor, times: Tensor | None = None) -> Tensor:
+    """log p(y) of the mean of the middle two; `members` is batched (n, K), float64.
+
+    Their number is even: K, or Σ `times` where members stand for several individuals each.
 
     >>> two = torch.distributions.Normal(torch.zeros(1, 2).double(), torch.ones(1, 2).double())
     >>> log_mean_of_middle(two, torch.zeros(1).double()).exp() * math.sqrt(math.pi)
@@ -39,6 +41,10 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
     kinks = list(parameters(members)).index("loc") if family.kinked else -1
 
     def piece(x: Tensor, y: Tensor, *values: Tensor) -> Tensor:
+        number = None
+        if times is not None:
+            number, values = values[-1], values[:-1]
+            number = number[:, None].expand(-1, x.shape[1], -1).flatten(0, 1)
         inside = x.abs() < (700 if family.positive else 230)  # e²³⁰ is as good as infinity
         x, y = torch.where(inside, x, 0.0), y[:, None]
         if family.positive:
@@ -52,7 +58,8 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
         at = family.log_density(d, low), family.log_density(d, high)
         sides = family.log_cdf(d, low), family.log_survival(d, high)
         at_low, at_high, below, above = (t.flatten(0, 1) for t in (*at, *sides))
-        joint = log_two_marks(at_low, at_high, Sides(below, above), size // 2 - 1)
+        rank = size // 2 - 1 if number is None else number.sum(1) / 2 - 1
+        joint = log_two_marks(at_low, at_high, Sides(below, above), rank, number)
         return torch.where(inside, joint.reshape(x.shape) + log_dt, -math.inf)
 
     def integrand(x: Tensor, *tensors: Tensor) -> Tensor:
@@ -62,8 +69,9 @@ def log_mean_of_middle(members: Distribution, y: Tensor) -> Tensor:
     y = torch.where(possible, y, 1.0)
     with torch.no_grad():
         density = family.log_density(members, y[:, None])
+        density = density if times is None else density + times.log()
         places = _places(y[:, None], *family.centre_width(members), density, family.positive)
-    tensors = [y, *parameters(members).values()]
+    tensors = [y, *parameters(members).values(), *(() if times is None else (times,))]
     out = log_integral(integrand, tensors, *places, cost=16 * size) + math.log(2)
     return torch.where(possible, out, -math.inf)
 

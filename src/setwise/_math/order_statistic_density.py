@@ -127,6 +127,62 @@ def _one_mark(p: Tensor, q: Tensor, share: Tensor, z: Tensor) -> Tensor:
     return tree_product((left, mark, right), multiply)[1]
 
 
+def log_one_mark_of_many(at: Tensor, sides: Sides, times: Tensor, rank: Tensor) -> Tensor:
+    """`log_one_mark` where member i stands for times_i individuals without ties, some for none.
+
+    log Σ_j n_j at_j [xʳ] Π_i g_i^{n_i} / g_j, g_i = above_i + below_i x; `rank` is one per set.
+    """
+    at = torch.where(times > 0, at + times.clamp_min(1).log(), -math.inf)
+    possible = (at > -math.inf).any(1)
+    at = torch.where(possible[:, None], at, 0.0)
+
+    def weights(s: Tensor, rows: Any = slice(None)) -> Parts:
+        """Tilted P(below); the others' mean count, and the log-weight, of each mark.
+
+        s·p is taken off each factor rather than s·rank off the whole, which keeps digits.
+        """
+        p, scale = sides.take(rows).tilted(s)
+        held, n = p.detach(), times[rows]
+        over = (n * held).sum(1, keepdim=True) - held - rank[rows, None]
+        total = (n * (scale - s * held)).sum(1, keepdim=True)
+        return p, over, at[rows] + total - (scale - s * held) + s * over
+
+    def excess(s: Tensor, rows: Any) -> tuple[Tensor, Tensor]:
+        p, over, weight = weights(s[:, None], rows)
+        share = weight.softmax(1)
+        mean = (share * over).sum(1)
+        own = (times[rows] * p * (1 - p)).sum(1, keepdim=True) - p * (1 - p)
+        return mean, (share * (own + (over - mean[:, None]).square())).sum(1).clamp_min(0)
+
+    with torch.no_grad():
+        size = times.sum(1)
+        start = ((rank + 0.5) / (size - rank - 0.5).clamp_min(0.5)).log()
+        held = Sides(*(torch.where(times > 0, t, -0.7) for t in sides))
+        s, gap, variance = solve_tilt(excess, held.odds, start)
+        possible = possible & (gap.abs() < 0.5 + TILT_ERROR * variance.sqrt())
+        s = torch.where(possible, s, 0.0)[:, None]
+        p, _, _ = weights(s)
+        decay = (times * p * (1 - p)).sum(1) - 0.25
+        roots = Roots.of(reach_of(variance), decay, int(size.max()) - 1)
+        weight = torch.where(possible[:, None], roots.weight * roots.turn(-rank[:, None]), 0.0)
+    p, _, share = weights(s)
+    top = logsumexp(share, 1)
+    share = (share - top[:, None]).exp()
+    total = torch.where(possible, 1 / roots.period[:, 0], 1.0)
+    total = total + _over_nodes(_marked_powers, (p, share, times), roots.turn(), weight, arrays=8)
+    return torch.where(possible, top + total.log(), -math.inf)
+
+
+def _marked_powers(p: Tensor, share: Tensor, times: Tensor, z: Tensor) -> Tensor:
+    """Σ_j share_j / φ_j · Π_i φ_i^n_i: no φ is 0 at a root of odd order."""
+    phi = 1 + p[:, :, None] * (z[:, None, :] - 1)
+    square = phi.real.square() + phi.imag.square()
+    modulus = (0.5 * times[:, :, None] * square.log()).sum(1).exp()
+    turn = (times[:, :, None] * torch.atan2(phi.imag, phi.real)).sum(1)
+    each = (share[:, :, None] / square * phi.conj()).sum(1)
+    return torch.polar(modulus, turn) * each
+
+
 def log_one_mark_of_few(at: Tensor, first: Sides, then: Sides, sets: Sets, rank: Ints) -> Tensor:
     """`log_one_mark` of members that are listed flat, for sets of any sizes, each with its rank.
 
@@ -170,79 +226,110 @@ def _count_and_mark(most: int, ties: bool) -> Ints:
     return np.concatenate([before, np.stack([lost, counted, marked], 1)])
 
 
-def log_two_marks(at_low: Tensor, at_high: Tensor, sides: Sides, rank: int) -> Tensor:
+def log_two_marks(
+    at_low: Tensor, at_high: Tensor, sides: Sides, rank: Any, times: Tensor | None = None
+) -> Tensor:
     """log Σ_{i≠j} at_low_i at_high_j [x^rank] Π_{l≠i,j} (above_l + below_l x), all (n, K ≥ 2).
 
     One member may be the most likely one for both marks, by far, yet can have only one of them. So
     the heaviest low mark is set apart, and the pairs in which that member is the low one, the high
-    one or neither are scaled each by their own heaviest marks: none can be lost to underflow.
+    one or neither are scaled each by their own heaviest marks: none can be lost to underflow. Where
+    members stand for several individuals, `times`, one of these is set apart.
     """
-    size = at_low.shape[1]
+    many = times is not None
+    times = torch.ones_like(at_low) if times is None else times
+    size = times.sum(1)
+    rank = torch.as_tensor(rank, device=size.device).to(size).expand_as(size)
     nowhere = (torch.maximum(sides.below, sides.above) == -math.inf).any(1)
     at_low, at_high = (torch.where(nowhere[:, None], 0.0, t) for t in (at_low, at_high))
     sides = Sides(*(torch.where(nowhere[:, None], 0.0, t) for t in sides))
 
     def excess(s: Tensor, rows: Any) -> tuple[Tensor, Tensor]:
-        given = at_low[rows], at_high[rows], sides.take(rows)
-        p, low, high, kinds, _ = _set_apart(*given, s[:, None])
+        given = at_low[rows], at_high[rows], sides.take(rows), times[rows]
+        p, low, high, left, kinds, _ = _set_apart(*given, s[:, None], many)
         n_low, n_high = low.sum(1).clamp_min(1e-300), high.sum(1).clamp_min(1e-300)
-        both = (n_low * n_high - (low * high).sum(1)).clamp_min(0)
+        both = (n_low * n_high - (low * high / left.clamp_min(1)).sum(1)).clamp_min(0)
         share = (kinds + torch.stack([n_high, n_low, both], 1).log()).softmax(1)
         own, rest = p[:, 0], p[:, 1:]
         p_low, p_high = (low * rest).sum(1) / n_low, (high * rest).sum(1) / n_high
         marked = torch.stack([own + p_high, own + p_low, p_low + p_high], 1)
-        return p.sum(1) - (share * marked).sum(1) - rank, (p * (1 - p)).sum(1)
+        mean = own + (left * rest).sum(1) - (share * marked).sum(1) - rank[rows]
+        return mean, own * (1 - own) + (left * rest * (1 - rest)).sum(1)
 
     with torch.no_grad():
-        start = at_low.new_full(at_low.shape[:1], math.log((rank + 1) / (size - rank - 1)))
+        start = ((rank + 1) / (size - rank - 1)).log()
         s, gap, variance = solve_tilt(excess, sides.odds, start)
         possible = ~nowhere & (gap.abs() < 0.5 + TILT_ERROR * variance.sqrt())
         s = torch.where(possible, s, 0.0)[:, None]
-        roots = Roots.of(reach_of(variance + 1), variance - 0.5, size - 2)
-        weight = roots.weight * roots.turn(-rank)
+        roots = Roots.of(reach_of(variance + 1), variance - 0.5, int(size.max()) - 2)
+        weight = roots.weight * roots.turn(-rank[:, None])
         # here the angle 0 is not known beforehand: it joins the others
         weight = torch.cat([(1 / roots.period).expand(len(s), 1), weight.expand(len(s), -1)], 1)
         z = pad(roots.turn(), (1, 0), value=1.0)
-    p, low, high, kinds, base = _set_apart(at_low, at_high, sides, s)
+    p, low, high, left, kinds, base = _set_apart(at_low, at_high, sides, times, s, many)
     top = kinds.detach().amax(1)
     possible = possible & (top > -math.inf)
     kinds = (kinds - torch.where(possible, top, 0.0)[:, None]).exp()
-    total = _over_nodes(_two_marks, (p, low, high, kinds), z, weight, arrays=12)
+    given = (p, low, high, kinds, *((left,) if many else ()))
+    total = _over_nodes(_two_marks, given, z, weight, arrays=12)
     total = torch.where(possible, total, 1.0)
-    out = base + s[:, 0] * (p.detach().sum(1) - rank) + torch.where(possible, top, 0.0)
-    return torch.where(possible, out + total.log(), -math.inf)
+    held = (times * (sides.odds + s).sigmoid().detach()).sum(1)
+    out = base + s[:, 0] * (held - rank) + torch.where(possible, top, 0.0)
+    # of tilts so far out that nothing is left of O(1), a bound: no probability is above 1
+    most = at_low.amax(1) + at_high.amax(1) + 2 * size.log()
+    out = torch.where(out.detach() > most.detach() + 1, most, out + total.log())
+    return torch.where(possible, out, -math.inf)
 
 
-def _set_apart(at_low: Tensor, at_high: Tensor, sides: Sides, s: Tensor) -> Parts:
-    """p with the member set apart in front, the scaled marks of the others, and the log-scales."""
+def _set_apart(
+    at_low: Tensor, at_high: Tensor, sides: Sides, times: Tensor, s: Tensor, many: bool
+) -> Parts:
+    """p with the member set apart in front, the scaled marks of the others, and the log-scales.
+
+    Marks of the others come once for each individual that is left of a member.
+    """
     p, scale = sides.tilted(s)
+    base = (times * (scale - s * p.detach())).sum(1)
     low, high = at_low - scale, at_high - scale
-    order = torch.arange(p.shape[1], device=p.device).repeat(len(p), 1)
-    best = low.detach().argmax(1, keepdim=True)
-    order.scatter_(1, best, 0)
-    order[:, 0] = best[:, 0]
-    p, low, high = (t.gather(1, order) for t in (p, low, high))
-    tops = [t[:, 1:].detach().amax(1) for t in (low, high)]
+    best = torch.where(times > 0, low.detach(), -math.inf).argmax(1, keepdim=True)
+    own = [t.gather(1, best) for t in (p, low, high)]
+    if many:
+        left = times.scatter_add(1, best, -torch.ones_like(own[0]).detach())
+    else:  # the others, in an order in which they are next to each other
+        order = torch.arange(1, p.shape[1], device=p.device).repeat(len(p), 1)
+        order = torch.where(order == best, 0, order)
+        p, low, high, left = (t.gather(1, order) for t in (p, low, high, times))
+    gone = left == 0
+    low, high = (torch.where(gone, -math.inf, t) for t in (low, high))
+    tops = [t.detach().amax(1) for t in (low, high)]
     low_rest, high_rest = (
-        (t[:, 1:] - torch.where(top > -math.inf, top, 0.0)[:, None]).exp()
+        (t - torch.where(top > -math.inf, top, 0.0)[:, None]).exp() * left
         for t, top in zip((low, high), tops, strict=True)
     )
-    kinds = torch.stack([low[:, 0] + tops[1], high[:, 0] + tops[0], tops[0] + tops[1]], 1)
-    base = (scale - s * (sides.odds + s).sigmoid().detach()).sum(1)
-    return p, low_rest, high_rest, kinds, base
+    own_low, own_high = own[1][:, 0], own[2][:, 0]
+    kinds = torch.stack([own_low + tops[1], own_high + tops[0], tops[0] + tops[1]], 1)
+    return torch.cat([own[0], p], 1), low_rest, high_rest, left, kinds, base
 
 
-def _two_marks(p: Tensor, low: Tensor, high: Tensor, kinds: Tensor, z: Tensor) -> Tensor:
+def _two_marks(p: Tensor, low: Tensor, high: Tensor, kinds: Tensor, *given: Tensor) -> Tensor:
     """The sum over pairs at each z; the member set apart is the first one."""
+    *times, z = given
     factor = 1 + p[:, :, None] * (z[:, None, :] - 1)
     rest = factor[:, 1:]
     low, high = (t[:, :, None].expand_as(rest).to(rest.dtype) for t in (low, high))
+    none, both = rest, torch.zeros_like(rest)
+    if times:  # φⁿ, n·low·φⁿ⁻¹, n·high·φⁿ⁻¹ and n (n − 1)·low·high·φⁿ⁻²
+        (left,) = times
+        n, log = left[:, :, None], rest.log()
+        none, fewer = (n * log).exp(), ((n - 1) * log).exp()
+        both = low * high * ((n - 2) * log).exp() * ((n - 1) / n.clamp_min(1)).clamp_min(0)
+        low, high = low * fewer, high * fewer
 
     def multiply(x: Parts, y: Parts) -> Parts:
         one_low, one_high = x[0] * y[1] + x[1] * y[0], x[0] * y[2] + x[2] * y[0]
         return x[0] * y[0], one_low, one_high, x[0] * y[3] + x[3] * y[0] + x[1] * y[2] + x[2] * y[1]
 
-    _, one_low, one_high, both = tree_product((rest, low, high, torch.zeros_like(rest)), multiply)
+    _, one_low, one_high, both = tree_product((none, low, high, both), multiply)
     kinds = kinds[:, :, None]
     return kinds[:, 0] * one_high + kinds[:, 1] * one_low + kinds[:, 2] * both * factor[:, 0]
 

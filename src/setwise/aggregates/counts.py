@@ -20,10 +20,11 @@ from setwise._math.class_counts import (
     log_mixture_of_compositions,
     n_compositions,
 )
+from setwise._math.class_transform import FEW_CLASSES, log_class_counts
 from setwise._math.padding import Padded, batches, partition
 from setwise.distributions import map_parameters
 from setwise.errors import check_each
-from setwise.likelihood import Aggregate, PerClass, Targets, by_size, likelihood
+from setwise.likelihood import Aggregate, PerClass, Targets, likelihood
 from setwise.likelihood.registry import in_parts
 from setwise.sets import Sets
 
@@ -39,12 +40,13 @@ _FEW_STATES = 1000  # of all classes but the most frequent one
 class Counts(Aggregate):
     """How many members of the set are of each class; for class 1 of 2 one number is enough.
 
-    P(y) = Σ Π_k p_k(z_k) over the z with these counts. Two classes: a tilted transform, O(K), sets
-    of thousands. More: a recursion over the Π_c (y_c + 1) partial counts, at most 10⁶ of them;
-    beyond, `method="normal"` takes the counts of all classes but the last as Gaussian with their
-    true mean and covariance (plus 1/12 for the grid of whole numbers). Near the mean its relative
-    error is a few per cent at K = 100 and falls with 1/√K; far out only the trend is right.
-    `method="auto"` is exact wherever that is possible. `n_classes` is needed only to simulate.
+    P(y) = Σ Π_k p_k(z_k) over the z with these counts. A tilted transform, O(K), for two classes,
+    and for three or four where the set is large; otherwise a recursion over the Π_c (y_c + 1)
+    partial counts, at most 10⁶ of them. Beyond, `method="normal"` takes the counts of all classes
+    but the last as Gaussian with their true mean and covariance (plus 1/12 for the grid of whole
+    numbers). Near the mean its relative error is a few per cent at K = 100 and falls with 1/√K; far
+    out only the trend is right. `method="auto"` is exact wherever that is possible. `n_classes` is
+    needed only to simulate.
 
     >>> Counts().observe([0, 2, 2, 1], [[0, 1, 2], [0, 3]]).y.tolist()
     [[1.0, 0.0, 2.0], [1.0, 1.0, 0.0]]
@@ -89,7 +91,7 @@ class Counts(Aggregate):
         return PerClass(self.what, self.n_classes)
 
     def expected(self, members: Any, sets: Sets) -> Tensor:
-        return sets.sum(members.probs) * torch.as_tensor(self.unit(sets.sizes[:, None]))
+        return sets.sum(members.probs) * torch.as_tensor(self.unit(sets.individuals[:, None]))
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
@@ -112,44 +114,82 @@ class Proportions(Counts):
     what = "share"
 
 
-@likelihood(Counts, Categorical)
+@likelihood(Counts, Categorical, counts=True)
 def _counts(aggregate: Counts, distribution: Any, sets: Sets, y: Tensor) -> Tensor:
-    """Two classes: tilted transform, O(K). More: recursion over partial counts, or a normal law."""
+    """Tilted transform, O(K), for few classes; recursion over partial counts, or a normal law."""
     logits = distribution.logits
     _check_columns(aggregate, y, logits.shape[-1])
-    sizes = sets.tensor("sizes", y).double()
+    sizes = sets.tensor("individuals", y).double()
     counts = aggregate.counts(y.double(), sizes if y.ndim == 1 else sizes[:, None])
     if aggregate.method == "normal":
-        return _normal(aggregate, distribution, sets, counts)
+        return _normal(distribution, sets, counts)
     if logits.shape[-1] == 2:
         return _binary(distribution, sets, counts)
     table = counts.long().cpu().numpy()
-    states = (table + 1.0).prod(1)
-    hard = states > MAX_STATES
-    if not hard.any():
+    kind = _kinds(table, sets)
+    if (kind == _LISTED).all() and sets.counts is None:
         return _recursion(distribution, sets, table)
     if aggregate.method == "exact":
         check_each(
-            ~hard,
+            kind != _APPROXIMATE,
             lambda at: (
-                f"with counts {table[at].tolist()} needs {states[at]:.3g} states, more than "
-                f'{MAX_STATES}; use method="normal" or "auto"'
+                f"with counts {table[at].tolist()} needs {(table[at] + 1.0).prod():.3g} states, "
+                f'more than {MAX_STATES}; use method="normal" or "auto"'
             ),
         )
 
     def rule(which: Ints, part: Sets) -> Tensor:
         members = map_parameters(distribution, part.members)
-        if hard[which[0]]:
-            return _normal(aggregate, members, part.flat, counts[which])
-        return _recursion(members, part.flat, table[which])
+        engines = {_LISTED: _listed, _TRANSFORMED: _transformed, _APPROXIMATE: _normal}
+        return engines[int(kind[which[0]])](members, part.flat, counts[which])
 
-    return in_parts(_parts(sets, hard), rule)
+    return in_parts(sets.apart(kind), rule)
 
 
-def _parts(sets: Sets, key: NDArray[Any]) -> list[tuple[Ints, Sets]]:
-    """The sets of each value of `key`, with their numbers."""
-    numbers = [np.flatnonzero(key == value) for value in np.unique(key)]
-    return [(which, sets.take(which)) for which in numbers]
+_LISTED, _TRANSFORMED, _APPROXIMATE = range(3)  # how the counts of a set are computed
+_ANGLES = 100.0  # what one of the angles of a transform costs, in partial counts
+
+
+def _kinds(table: Ints, sets: Sets) -> Ints:
+    """The cheapest way for each set, where there is one."""
+    classes = (table > 0).sum(1)
+    states = (table + 1.0).prod(1)
+    few = classes <= FEW_CLASSES
+    work = states * sets.individuals, _ANGLES * 20.0 ** np.maximum(classes - 1, 0) * sets.sizes
+    kind = np.where(few & (work[1] < work[0]), _TRANSFORMED, _LISTED)
+    return np.where(states <= MAX_STATES, kind, np.where(few, _TRANSFORMED, _APPROXIMATE))
+
+
+def _listed(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
+    """By partial counts, individual by individual."""
+    members, sets = _each(distribution, sets)
+    return _recursion(members, sets, counts.long().cpu().numpy())
+
+
+def _each(distribution: Any, sets: Sets) -> tuple[Any, Sets]:
+    """Each individual as a member of its own."""
+    if sets.counts is None:
+        return distribution, sets
+    every = sets.expand()
+    return map_parameters(distribution, every.members), every.flat
+
+
+def _transformed(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
+    """By the tilted transform; where that loses digits, by partial counts or a normal law."""
+    one = Padded.of(sets)
+    times = torch.ones(len(sets.indices), dtype=torch.float64, device=counts.device)
+    logits = one.fill(distribution.logits.double(), 0.0)
+    out = log_class_counts(logits, one.fill(sets.by_count(times), 0.0), counts)
+    lost = out.detach() == math.inf
+    if lost.any():
+        which = lost.nonzero()[:, 0].cpu().numpy()
+        some = sets.take(which)
+        table = counts[which].long().cpu().numpy()
+        engine = _listed if ((table + 1.0).prod(1) <= MAX_STATES).all() else _normal
+        again = engine(map_parameters(distribution, some.members), some.flat, counts[which])
+        at = torch.from_numpy(which).to(out.device)
+        out = torch.where(lost, 0.0, out).index_copy(0, at, again.to(out.dtype))
+    return out.to(distribution.logits.dtype)
 
 
 def _check_columns(aggregate: Counts, y: Tensor, n_classes: int) -> None:
@@ -170,14 +210,15 @@ def _binary(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
 
     def rule(which: Ints, part: Sets) -> Tensor:
         zero, one = _two_logits(part.members(distribution.logits), part.flat)
-        times = (
-            None
-            if part.counts is None
-            else Padded.of(part.flat).fill(part.tensor("counts", k), 0.0)
-        )
-        return log_count(one, zero, k[torch.from_numpy(which).to(k.device)], times)
+        at = torch.from_numpy(which).to(k.device)
+        return log_count(one, zero, k[at], _times(part.flat, k))
 
     return in_parts(batches(sets, unit=4.0, power=2), rule)
+
+
+def _times(sets: Sets, like: Tensor) -> Tensor | None:
+    """The counts of members as (sets, members), where they have some."""
+    return None if sets.counts is None else Padded.of(sets).fill(sets.tensor("counts", like), 0.0)
 
 
 def _two_logits(logits: Tensor, sets: Sets) -> tuple[Tensor, Tensor]:
@@ -219,23 +260,22 @@ def _recursion(distribution: Any, sets: Sets, table: Ints) -> Tensor:
     return in_parts([(which, sets.take(which)) for which in parts], rule)
 
 
-@by_size
-def _normal(aggregate: Any, distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
+def _normal(distribution: Any, sets: Sets, counts: Tensor) -> Tensor:
     """The counts of all classes but the last as Gaussian, the grid of whole numbers smoothed."""
-    p = sets.dense(distribution.logits).double().exp()
-    p, counts = (p[..., 1:], counts[:, None]) if counts.ndim == 1 else (p[..., :-1], counts[:, :-1])
-    return _gaussian(counts, p, 1 / 12).to(distribution.logits.dtype)
+    p = distribution.logits.double().exp()
+    p, counts = (p[:, 1:], counts[:, None]) if counts.ndim == 1 else (p[:, :-1], counts[:, :-1])
+    return _gaussian(counts, p, sets, 1 / 12).to(distribution.logits.dtype)
 
 
-def _gaussian(counts: Tensor, p: Tensor, variance: Tensor | float) -> Tensor:
-    """Log density of counts (n, c) with the moments of the members' classes p (n, K, c)."""
-    mean = p.sum(1)
-    extra = torch.eye(p.shape[2], dtype=p.dtype, device=p.device) * variance
-    covariance = torch.diag_embed(mean) - p.transpose(1, 2) @ p + extra
+def _gaussian(counts: Tensor, p: Tensor, sets: Sets, variance: Tensor | float) -> Tensor:
+    """Log density of counts (n, c) with the moments of the members' classes p (members, c)."""
+    mean = sets.sum(p)
+    extra = torch.eye(p.shape[1], dtype=p.dtype, device=p.device) * variance
+    covariance = torch.diag_embed(mean) - sets.sum(p.unsqueeze(2) * p.unsqueeze(1)) + extra
     factor = torch.linalg.cholesky(covariance)
     z = torch.linalg.solve_triangular(factor, (counts - mean).unsqueeze(2), upper=False)
     log_det = factor.diagonal(dim1=1, dim2=2).log().sum(1)
-    constant = 0.5 * p.shape[2] * math.log(2 * math.pi)
+    constant = 0.5 * p.shape[1] * math.log(2 * math.pi)
     out: Tensor = -0.5 * z.square().sum((1, 2)) - log_det - constant
     return out
 
@@ -252,19 +292,25 @@ def noisy_counts(
     """
     n_classes = distribution.logits.shape[-1]
     _check_columns(aggregate, y, n_classes)
-    sizes = np.unique(sets.sizes)
-    normal = aggregate.method == "normal"
-    if normal or not all(_countable(aggregate, int(size), n_classes) for size in sizes):
-        out = _noisy_by_size(aggregate, distribution, sets, y.double(), noise)
-    else:
-        unit = torch.as_tensor(aggregate.unit(sets.sizes.astype(float)), device=y.device)
-        unit = unit.double().expand(len(sets))
-        counts = y.double() / (unit if y.ndim == 1 else unit[:, None])
-        law = _Noise(noise, unit)
+    distinct = np.unique(sets.individuals)
+    unit = torch.as_tensor(aggregate.unit(sets.individuals.astype(float)), device=y.device)
+    unit = unit.double().expand(len(sets))
+    counts, law = y.double() / (unit if y.ndim == 1 else unit[:, None]), _Noise(noise, unit)
+    if aggregate.method == "normal":
+        out = _noisy_normal(distribution, sets, counts, law)
+    elif all(_countable(aggregate, int(size), n_classes) for size in distinct):
         engine = _noisy_binary if n_classes == 2 else _noisy_table
-        out = engine(distribution.logits.double(), sets, counts, law)
-        out = out - unit.log() * (1 if y.ndim == 1 else y.shape[1])
-    return out.to(y.dtype)
+        out = engine(distribution, sets, counts, law)
+    else:
+
+        def rule(which: Ints, part: Sets) -> Tensor:
+            members, at = map_parameters(distribution, part.members), torch.from_numpy(which)
+            able = _countable(aggregate, int(part.individuals[0]), n_classes)
+            engine, at = _noisy_table if able else _noisy_normal, at.to(y.device)
+            return engine(members, part.flat, counts[at], law.take(at))
+
+        out = in_parts(sets.apart(sets.individuals), rule)
+    return (out - unit.log() * (1 if y.ndim == 1 else y.shape[1])).to(y.dtype)
 
 
 class _Noise(NamedTuple):
@@ -273,26 +319,21 @@ class _Noise(NamedTuple):
     law: Any
     unit: Tensor  # what one member adds to y: (sets,)
 
-    def scaled(self, at: Tensor) -> Any:
+    def take(self, at: Tensor) -> _Noise:
+        """That of these sets."""
+        return self._replace(unit=self.unit[at])
+
+    def scaled(self, at: Any = slice(None)) -> Any:
         """Its distribution in counts, (sets, 1)."""
         unit = self.unit[at].unsqueeze(1)
         return map_parameters(self.law, lambda t: t.to(unit.device).double() / unit)
 
 
-@by_size
-def _noisy_by_size(
-    aggregate: Counts, distribution: Any, sets: Sets, y: Tensor, noise: Any
-) -> Tensor:
+def _noisy_normal(distribution: Any, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
     """Of counts taken as Gaussian, where they are too many to be listed."""
-    assert sets.size is not None
-    logits = distribution.logits.double()
-    if aggregate.method != "normal" and _countable(aggregate, sets.size, logits.shape[-1]):
-        out: Tensor = noisy_counts(aggregate, distribution, sets, y, noise)
-        return out
-    unit, p = aggregate.unit(sets.size), sets.dense(logits).exp()
-    scaled: Any = map_parameters(noise, lambda t: t.to(y.device).double() / unit)
-    p, at = (p[..., 1:], y[:, None]) if y.ndim == 1 else (p, y)
-    return _gaussian(at / unit, p, scaled.variance) - math.log(unit) * at.shape[1]
+    p = distribution.logits.double().exp()
+    p, counts = (p[:, 1:], counts[:, None]) if counts.ndim == 1 else (p, counts)
+    return _gaussian(counts, p, sets, noise.scaled().variance.unsqueeze(2))
 
 
 def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
@@ -308,22 +349,26 @@ def _countable(aggregate: Counts, size: int, n_classes: int) -> bool:
     )
 
 
-def _noisy_binary(logits: Tensor, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
+def _noisy_binary(distribution: Any, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
+    logits = distribution.logits.double()
+
     def rule(which: Ints, part: Sets) -> Tensor:
         at = torch.from_numpy(which).to(counts.device)
         zero, one = _two_logits(part.members(logits), part.flat)
-        v = torch.arange(one.shape[1] + 1, dtype=counts.dtype, device=counts.device)
-        own, size, law = counts[at], part.tensor("sizes", counts)[:, None], noise.scaled(at)
+        v = torch.arange(part.individuals.max() + 1, dtype=counts.dtype, device=counts.device)
+        size = part.tensor("individuals", counts)[:, None]
+        own, law = counts[at], noise.scaled(at)
         if own.ndim == 1:
             log_weight = law.log_prob(own[:, None] - v)
         else:
             log_weight = law.log_prob(own[:, 1:] - v) + law.log_prob(own[:, :1] - (size - v))
-        return log_count_mixture(one, zero, log_weight.masked_fill(v > size, -math.inf))
+        log_weight = log_weight.masked_fill(v > size, -math.inf)
+        return log_count_mixture(one, zero, log_weight, _times(part.flat, counts))
 
     return in_parts(batches(sets, unit=4.0, power=2), rule)
 
 
-def _noisy_table(logits: Tensor, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
+def _noisy_table(distribution: Any, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
     """Over all compositions."""
 
     def weigh(states: Tensor, at: Tensor) -> Tensor:
@@ -331,4 +376,5 @@ def _noisy_table(logits: Tensor, sets: Sets, counts: Tensor, noise: _Noise) -> T
         terms = [law.log_prob(own[:, c, None] - states[:, c]) for c in range(states.shape[1])]
         return torch.stack(terms).sum(0).T
 
-    return log_mixture_of_compositions(logits, sets, weigh)
+    members, sets = _each(distribution, sets)
+    return log_mixture_of_compositions(members.logits.double(), sets, weigh)

@@ -166,7 +166,7 @@ class Noisy(Aggregate):
         return self.aggregate.alike(sets, y) if mostly else None
 
 
-@likelihood(Noisy, Distribution)
+@likelihood(Noisy, Distribution, counts=True)
 def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Mixture with the flipped values, or convolution with the noise."""
     inner: Any = aggregate.aggregate
@@ -174,7 +174,7 @@ def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) 
         add = noisy_counts if isinstance(inner, Counts) else noisy_total
         return add(inner, distribution, sets, y, aggregate.noise)
     targets = Targets.of(distribution)
-    sizes, which = np.unique(sets.sizes, return_inverse=True)
+    sizes, which = np.unique(sets.individuals, return_inverse=True)
     numbers = [len(aggregate.values(targets, int(size))) for size in sizes]
     clean = evaluate(inner, distribution, sets, y)
     others = torch.as_tensor(np.array(numbers)[which] - 1).to(clean)
@@ -205,12 +205,18 @@ def noisy_total(
         weights = Padded.of(part.flat).fill(part.members(factors), 0.0)
         return log_density_of_sum(members, weights, part.flat, seen[at], law)
 
+    def alike(which: Ints, part: Sets) -> Tensor:
+        members, at = map_parameters(d, part.members), torch.from_numpy(which).to(y.device)
+        return _of_one_size(aggregate, members, part.flat, seen[at], law)
+
     if isinstance(d, Normal):
         out = _noisy_normal(d, factors, sets, seen, law)
-    elif isinstance(d, Categorical) and _alike_within(linear[0], sets):
+    elif isinstance(d, Categorical) and sets.counts is None and _alike_within(linear[0], sets):
         out = _noisy_classes(aggregate, d, factors, sets, seen, law)
     elif sets.size is None and not isinstance(d, Discrete | StudentT | Cauchy):
         out = in_parts(batches(sets, unit=INVERSION), padded)
+    elif sets.counts is not None and isinstance(d, Discrete):  # which have one unit for all sets
+        out = in_parts(sets.apart(sets.individuals), alike)
     else:
         out = _of_one_size(aggregate, d, sets, seen, law)
     return out.to(y.dtype)

@@ -21,6 +21,7 @@ from setwise._math.order_statistic_density import (
     before,
     log_one_mark,
     log_one_mark_of_few,
+    log_one_mark_of_many,
 )
 from setwise._math.padding import Padded
 from setwise.distributions import (
@@ -34,7 +35,7 @@ from setwise.distributions import (
 )
 from setwise.likelihood import Aggregate, ClassLabel, Number, SetSizes, Targets, by_size, likelihood
 from setwise.likelihood.registry import in_parts
-from setwise.numerics import logsumexp
+from setwise.numerics import log1mexp, logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Max", "Median", "Min", "OrderStatistic"]
@@ -158,11 +159,11 @@ class Median(_Ordered):
         return SetSizes(odd=bool(targets.discrete))
 
 
-@likelihood(_Ordered, Continuous)
-@likelihood(_Ordered, Discrete)
+@likelihood(_Ordered, Continuous, counts=True)
+@likelihood(_Ordered, Discrete, counts=True)
 def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Sum over the member at y, with the others counted below and above it; O(K)."""
-    sizes, which = np.unique(sets.sizes, return_inverse=True)
+    sizes, which = np.unique(sets.individuals, return_inverse=True)
     low, rank = np.array([aggregate.ranks(int(size)) for size in sizes]).T
     if (low < rank).any():
         at = int((low < rank).argmax())
@@ -171,9 +172,14 @@ def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Ten
             f"tie); use OrderStatistic({rank[at]}) or sets of odd size"
         )
     members, x, rank = double(distribution), y.double(), rank[which.reshape(-1)]
-    largest = bool((rank == sets.sizes - 1).all())
+    largest = bool((rank == sets.individuals - 1).all())
     if largest or (rank == 0).all():  # all others are on one side
         return _extreme(largest, members, sets, x).to(y.dtype)
+    if sets.counts is not None and isinstance(members, Discrete):  # ties: one by one
+        every = sets.expand()
+        members, sets = map_parameters(members, every.members), every.flat
+    if sets.counts is not None:
+        return _inner_of_many(members, sets, x, rank).to(y.dtype)
     few = np.minimum(rank, sets.sizes - 1 - rank) <= _FEW
 
     def rule(which: Ints, part: Sets) -> Tensor:
@@ -182,14 +188,7 @@ def _ordered(aggregate: _Ordered, distribution: Distribution, sets: Sets, y: Ten
 
     if few.all() or sets.size is not None:
         return _inner(members, sets, x, rank).to(y.dtype)
-    parts = _by_number(np.where(few, 0, sets.sizes), sets)
-    return in_parts(parts, rule).to(y.dtype)
-
-
-def _by_number(numbers: Ints, sets: Sets) -> list[tuple[Ints, Sets]]:
-    """The sets of each number, with theirs."""
-    which = [np.flatnonzero(numbers == n) for n in np.unique(numbers)]
-    return [(at, sets.take(at)) for at in which]
+    return in_parts(sets.apart(np.where(few, 0, sets.sizes)), rule).to(y.dtype)
 
 
 def _sides(members: Any, x: Tensor, side: Callable[..., Tensor]) -> tuple[Tensor, Tensor]:
@@ -205,9 +204,36 @@ def _extreme(largest: bool, members: Any, sets: Sets, y: Tensor) -> Tensor:
     """The smallest or the largest member is at y."""
     x, one = sets.repeat(y), Padded.of(sets)
     first, then = _sides(members, x, log_cdf if largest else log_survival)
-    at, left = one.fill(log_density(members, x), -math.inf), one.fill(first, 0.0)
+    at = log_density(members, x)
+    if sets.counts is not None:
+        at, first, then = _of_blocks(at, first, then, sets.tensor("counts", x))
+    at, left = one.fill(at, -math.inf), one.fill(first, 0.0)
     right = left if then is first else one.fill(then, 0.0)
     return logsumexp(at + before(left) + after(right), 1)
+
+
+def _of_blocks(
+    at: Tensor, first: Tensor, then: Tensor, times: Tensor
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The same for the smallest or largest of so many individuals of each member: powers.
+
+    With ties P(it is at y) = Gⁿ − (G − g)ⁿ, where G is the larger one of the two sides.
+    """
+    if then is first:
+        at, first = at + times.log() + _power(first, times - 1), _power(first, times)
+        return at, first, first
+    whole = torch.maximum(first, then)
+    some = at > -math.inf
+    share = torch.where(some, at, -1.0) - torch.where(some, whole, 0.0)
+    rest = _power(log1mexp(share.clamp_max(0.0)), times)
+    block = _power(whole, times) + log1mexp(rest)
+    return torch.where(some, block, -math.inf), _power(first, times), _power(then, times)
+
+
+def _power(log_base: Tensor, times: Tensor) -> Tensor:
+    """times · log_base, where 0 · −∞ is 0."""
+    none = times == 0
+    return torch.where(none, 0.0, times * torch.where(none, 0.0, log_base))
 
 
 def _inner(members: Any, sets: Sets, y: Tensor, rank: Ints) -> Tensor:
@@ -224,12 +250,30 @@ def _inner(members: Any, sets: Sets, y: Tensor, rank: Ints) -> Tensor:
     return log_one_mark(sets.dense(at), dense, later, int(rank[0]))
 
 
-@likelihood(Median, Continuous, exact=False)
+def _inner_of_many(members: Any, sets: Sets, y: Tensor, rank: Ints) -> Tensor:
+    """The same where members stand for several individuals that do not tie."""
+    x, one = sets.repeat(y), Padded.of(sets)
+    at = one.fill(log_density(members, x), -math.inf)
+    sides = Sides(*(one.fill(side(members, x), -0.7) for side in (log_cdf, log_survival)))
+    times = one.fill(sets.tensor("counts", x), 0.0)
+    return log_one_mark_of_many(at, sides, times, torch.from_numpy(rank).to(x))
+
+
+@likelihood(Median, Continuous, exact=False, counts=True)
 @by_size
 def _median(aggregate: Median, distribution: Distribution, sets: Sets, y: Tensor) -> Tensor:
     """Odd sizes as the middle order statistic; even sizes by adaptive quadrature, to 1e-10."""
-    assert sets.size is not None
-    if sets.size % 2:
+    odd = sets.individuals % 2 == 1
+    if odd.all():
         return _ordered(aggregate, distribution, sets, y)
-    members = map_parameters(double(distribution), sets.dense)
-    return log_mean_of_middle(members, y.double()).to(y.dtype)
+
+    def rule(which: Ints, part: Sets) -> Tensor:
+        at = torch.from_numpy(which).to(y.device)
+        some = map_parameters(distribution, part.members)
+        if odd[which[0]]:
+            return _ordered(aggregate, some, part.flat, y[at])
+        members = map_parameters(double(some), part.flat.dense)
+        times = None if part.counts is None else part.flat.dense(part.tensor("counts", y.double()))
+        return log_mean_of_middle(members, y[at].double(), times).to(y.dtype)
+
+    return in_parts(sets.apart(odd), rule)

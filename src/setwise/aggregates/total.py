@@ -25,7 +25,11 @@ from torch.distributions import (
 
 from setwise._math.cumulant_inversion import log_density_of_sum
 from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
-from setwise._math.integer_sums import certain, log_probability_of_class_sum
+from setwise._math.integer_sums import (
+    certain,
+    log_probability_of_class_sum,
+    log_probability_of_counted_sum,
+)
 from setwise._math.padding import INVERSION, Padded, batches
 from setwise.distributions import Continuous, double, family_of, log_density, map_parameters
 from setwise.errors import check_each
@@ -239,12 +243,14 @@ def _continuous(aggregate: Sum, distribution: Any, sets: Sets, y: Tensor) -> Ten
         members = map_parameters(distribution, part.members)
         return _inverted(members, part.flat, total[torch.from_numpy(which).to(y.device)])
 
-    heavy = isinstance(distribution, StudentT)
-    parts = sets.by_size() if heavy else batches(sets, unit=INVERSION, apart=1)
+    if isinstance(distribution, StudentT):
+        parts = sets.apart(np.where(sets.individuals == 1, 0, sets.sizes))
+    else:
+        parts = batches(sets, unit=INVERSION, apart=1)
     return in_parts(parts, rule).to(y.dtype) + scale
 
 
-@likelihood(Sum, StudentT, exact=False)
+@likelihood(Sum, StudentT, exact=False, counts=True)
 def _student(aggregate: Sum, distribution: StudentT, sets: Sets, y: Tensor) -> Tensor:
     """Integral around the cut of the transform; relative error 1e-9 for df up to 100."""
     return _continuous(aggregate, distribution, sets, y)
@@ -303,18 +309,21 @@ def _counted(distribution: NegativeBinomial, sets: Sets, count: Tensor) -> Tenso
     return in_parts(batches(sets, unit=INVERSION, apart=1), rule)
 
 
-@likelihood(Sum, Categorical)
+@likelihood(Sum, Categorical, counts=True)
 def _categorical(aggregate: Sum, distribution: Categorical, sets: Sets, y: Tensor) -> Tensor:
     """Coefficient of the product of the members' polynomials, or of a tilted Fourier sum."""
     count, possible = _as_count(aggregate, sets, y)
     logits = distribution.logits.double()
     n_classes = logits.shape[1]
-    possible = possible & (count <= sets.tensor("sizes", count) * (n_classes - 1))
+    possible = possible & (count <= sets.tensor("individuals", count) * (n_classes - 1))
     count = torch.where(possible, count, 0.0)
 
     def rule(which: Ints, part: Sets) -> Tensor:
         at, one = torch.from_numpy(which).to(count.device), Padded.of(part.flat)
         dense = one.fill(part.members(logits), certain(logits))
+        if part.counts is not None:
+            times = one.fill(part.flat.tensor("counts", count), 0.0)
+            return log_probability_of_counted_sum(dense, times, count[at])
         sizes = None if part.size is not None else part.tensor("sizes", count)
         return log_probability_of_class_sum(dense, count[at], sizes)
 

@@ -172,15 +172,15 @@ def _bags(info: Info, table: Columns) -> dict[str, Any]:
 
 
 def _voters(info: Info, table: Columns) -> dict[str, Any]:
-    """Voters of one race in one precinct share a row; a precinct lists it once per voter.
+    """Voters of one race in one precinct share a row, which counts as often as there are voters.
 
     `y` counts the voters of each party in the precinct; `z` counts those of each row, for scores.
     """
     races, parties = ("white", "black", "natam"), ("dem", "rep", "non")
     counts = np.stack([table[r] for r in races], 1).astype(np.int64)
     precinct, race = np.nonzero(counts)
-    voters = np.repeat(np.arange(len(race)), counts[precinct, race])
-    sets = Sets(np.split(voters, np.cumsum(counts.sum(1))[:-1]), names=table["precinct"])
+    rows = np.split(np.arange(len(race)), np.cumsum((counts > 0).sum(1))[:-1])
+    sets = Sets(rows, counts=counts[precinct, race], names=table["precinct"])
     cross = [[table[short + p] for p in parties] for short in ("wh", "bl", "natam")]
     z = np.array(cross).transpose(2, 0, 1)[precinct, race].astype(np.int64)
     y = np.stack([table[p] for p in parties], 1).astype(np.int64)

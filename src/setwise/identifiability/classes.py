@@ -157,7 +157,7 @@ View = _Single | _Map
 
 def _views(o: Observations, n_classes: int, most: int) -> Sequence[View]:
     """What these observations show of classes, from at most so many set sizes; empty if nothing."""
-    aggregate, sizes = o.aggregate, np.unique(o.sets.sizes)
+    aggregate, sizes = o.aggregate, np.unique(o.sets.individuals)
     if len(sizes) > most:  # small sets show most; of others, sizes with and without a common factor
         near = sizes[: most // 2]
         far = np.linspace(most // 2, len(sizes) - 1, most - most // 2).astype(int)
@@ -182,7 +182,7 @@ def _given_class(aggregate: Aggregate, o: Observations, n_classes: int) -> NDArr
     y: Any = aggregate.outcome(Targets(n_classes, True), 1).values
     if y is None:
         assert o.y is not None
-        y = np.unique(o.y[o.sets.sizes == 1], axis=0)
+        y = np.unique(o.y[o.sets.individuals == 1], axis=0)
     y = np.asarray(y, float)
     # P is linear in the class probabilities, so near-certain rows are enough
     probs = 0.9 * np.eye(n_classes) + 0.1 / n_classes
@@ -246,7 +246,7 @@ def _exchangeable(views: Sequence[View], n: int) -> tuple[list[list[int]], bool]
 def identify_classes(n: int, observations: Sequence[Observations]) -> Identifiability:
     """How far these observations determine the probabilities of n classes."""
     found = _identify(n, observations, FEW)
-    several = max(len(np.unique(o.sets.sizes)) for o in observations)
+    several = max(len(np.unique(o.sets.individuals)) for o in observations)
     if found == facts.EXACTLY or several <= FEW:
         return found
     return _identify(n, observations, MANY)

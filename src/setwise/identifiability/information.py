@@ -146,7 +146,7 @@ def _drawn(
     """Labels drawn from the model: sets over members, the members' rows, and y."""
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        z = family(raw[torch.from_numpy(o.sets.indices)], shared).sample()
+        z = family(raw[torch.from_numpy(o.sets.expand().indices)], shared).sample()
     discrete = issubclass(family.kind, Discrete)
     if isinstance(o.aggregate.outcome(Targets.of(family), None), Bounds):
         # the same ends as before, on whichever side the drawn targets lie

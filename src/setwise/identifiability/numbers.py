@@ -35,12 +35,12 @@ class _Evidence:
         self.family = family
         self.aggregate: Aggregate = o.aggregate.bare
         targets = Targets.of(family)
-        sizes = np.unique(o.sets.sizes).tolist()
+        sizes = np.unique(o.sets.individuals).tolist()
         self.blank = not any(o.aggregate.informative(targets, k) for k in sizes)
-        ends = [o.sets.sizes.argmin(), o.sets.sizes.argmax()]
+        ends = [o.sets.individuals.argmin(), o.sets.individuals.argmax()]
         some = np.linspace(0, len(o) - 1, min(TRIED, len(o))).astype(int)
-        number = max(4, min(TRIED, 200_000 // int(o.sets.sizes.max())))
-        self.sets = o.sets.take(np.resize([*ends, *some], number)).flat
+        number = max(4, min(TRIED, 200_000 // int(o.sets.individuals.max())))
+        self.sets = o.sets.take(np.resize([*ends, *some], number)).expand().flat
         self.thresholds: NDArray[np.float64] | None = None
         self.total: NDArray[np.float64] | None = None
         linear = self.aggregate.linear(o.sets)
@@ -49,7 +49,8 @@ class _Evidence:
             self.blank = not len(self.thresholds)
         elif linear is not None:
             starts = o.sets.offsets[:-1]
-            total, size = (np.add.reduceat(a, starts) for a in (linear[0], np.abs(linear[0])))
+            a = linear[0] if o.sets.counts is None else linear[0] * o.sets.counts
+            total, size = (np.add.reduceat(part, starts) for part in (a, np.abs(a)))
             self.total = np.where(np.abs(total) <= 1e-12 * size, 0.0, total)
         elif not self.blank:
             self.blank = all(

@@ -50,8 +50,8 @@ def expected_aggregate(aggregate: Aggregate, members: Distribution, sets: Sets) 
         if closed is not None:
             return np.asarray(closed)
         # the median of an even set has a list of outcomes, but no rule
-        known = aggregate.set_sizes(targets).takes(sets.sizes).all()
-        if known and aggregate.outcome(targets, int(sets.sizes[0])).values is not None:
+        known = aggregate.set_sizes(targets).takes(sets.individuals).all()
+        if known and aggregate.outcome(targets, int(sets.individuals[0])).values is not None:
             return _over_outcomes(aggregate, d, sets, targets)
         return _simulated(aggregate, d, sets)
 
@@ -59,8 +59,8 @@ def expected_aggregate(aggregate: Aggregate, members: Distribution, sets: Sets) 
 def _over_outcomes(aggregate: Aggregate, d: Any, sets: Sets, targets: Targets) -> Floats:
     """The mean of all possible y, or the most probable of them, from their exact likelihoods."""
     out = np.empty(len(sets))
-    for which, part in sets.by_size():
-        outcome = aggregate.outcome(targets, int(part.sizes[0]))
+    for which, part in sets.apart(sets.individuals):
+        outcome = aggregate.outcome(targets, int(part.individuals[0]))
         choice = np.array(outcome.values, dtype=np.float64)
         members = map_parameters(d, part.members)
         each = [
@@ -74,6 +74,8 @@ def _over_outcomes(aggregate: Aggregate, d: Any, sets: Sets, targets: Targets) -
 
 def _simulated(aggregate: Aggregate, d: Any, sets: Sets) -> Floats:
     """The mean of y over draws of the members (the median where they have no mean)."""
+    every = sets.expand()
+    d, sets = map_parameters(d, every.members), every.flat
     rng = np.random.default_rng(0)
     step, pieces = max(1, min(DRAWS, MEMBERS // len(sets.indices))), []
     with torch.random.fork_rng(devices=[]):

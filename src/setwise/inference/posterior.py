@@ -36,8 +36,9 @@ CHUNK = 1 << 16  # members, in all copies of the sets, that are evaluated at onc
 class Posterior:
     """The posterior of each member, in member order: entry i is about row `sets.indices[i]`.
 
-    Numbers have a `mean` and a `std` (None where it is not available), both (members,); classes
-    have `probs`, (members, C).
+    Of a member that stands for several individuals it is that of any one of them. Numbers have a
+    `mean` and a `std` (None where it is not available), both (members,); classes have `probs`,
+    (members, C).
     """
 
     sets: Sets
@@ -101,6 +102,18 @@ def _moments(
     o: Observations, d: Distribution, spread: bool
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """Means (or probabilities), standard deviations if `spread` and computable, and log p(y)."""
+    sets, single = o.sets.flat.singled()
+    if not single.all():  # those of one individual of each member
+        alone = Observations._trusted(o.aggregate, sets, o.y, o.weight, o.by)
+        values, std, each = _moments_of(alone, map_parameters(d, sets.members), spread)
+        at = torch.from_numpy(single)
+        return values[at], None if std is None else std[at], each
+    return _moments_of(o, d, spread)
+
+
+def _moments_of(
+    o: Observations, d: Distribution, spread: bool
+) -> tuple[Tensor, Tensor | None, Tensor]:
     family = family_of(d)
     if not has_mean(d):
         raise TypeError(

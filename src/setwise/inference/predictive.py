@@ -110,7 +110,7 @@ def _check(
         r_drawn, r = special.ndtri(rank[:-1]), special.ndtri(rank[-1])
     else:
         r_drawn, r = (drawn - drawn.mean(0)) / deviation, (y - drawn.mean(0)) / deviation
-    sizes = np.log(o.sets.sizes)
+    sizes = np.log(o.sets.individuals)
     centred = (sizes - sizes.mean()) / max(float(sizes.std()), 1e-300)
     binary = bool(np.isin(y, (0, 1)).all()) and y.shape[1] == 1
     statistics: dict[str, tuple[Floats, Floats]] = {
@@ -216,7 +216,8 @@ def _words(aggregate: Aggregate, name: str, seen: float, middle: float, sure: st
 
 def _simulated(o: Observations, d: Any, seed: int) -> Floats:
     """y of each set, (draws, sets, …), with members drawn from their distributions."""
-    members, sets = map_parameters(d, o.sets.members), o.sets.flat
+    every = o.sets.expand()
+    members, sets = map_parameters(d, every.members), every.flat
     rng, pieces = np.random.default_rng(seed), []
     step = max(1, min(DRAWS, MEMBERS // max(1, len(sets.indices))))
     with torch.random.fork_rng(devices=[]):

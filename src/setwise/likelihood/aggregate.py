@@ -222,6 +222,9 @@ class Aggregate(ABC):
     def observe(self, z: Any, sets: Any, seed: int | None = None) -> Observations:
         """What would be observed of `sets` if the rows' true targets were `z`.
 
+        Where members stand for several individuals (`Sets(counts=…)`), `z` has the targets of the
+        individuals, listed in the order of `sets.expand()`.
+
         >>> import setwise as sw
         >>> sw.Max().observe([3.0, 1.0, 2.0], sw.Sets([[0, 1], [1, 2]])).y.tolist()
         [3.0, 2.0]
@@ -229,7 +232,8 @@ class Aggregate(ABC):
         sets = sets if isinstance(sets, Sets) else Sets(sets)
         z, labels = _targets(z)
         made = self if labels is None else self.with_classes(len(labels))
-        if len(twice := repeating(sets)):
+        every = sets if sets.counts is None else made._individuals(z, sets)
+        if every is sets and len(twice := repeating(sets)):
             warnings.warn(
                 f"{len(twice)} of {len(sets)} sets list a row more than once (set "
                 f"{twice[0]} is the first): each listing counts as an individual of its "
@@ -238,11 +242,24 @@ class Aggregate(ABC):
                 UserWarning,
                 stacklevel=2,
             )
-        sets = made.arrange(sets.members(z), sets)
-        y = made.apply(sets.members(z), sets.flat, np.random.default_rng(seed))
-        out = Observations(made, sets, y)
+        every = made.arrange(every.members(z), every)
+        y = made.apply(every.members(z), every.flat, np.random.default_rng(seed))
+        out = Observations(made, every if sets.counts is None else sets, y)
         out.classes = labels
         return out
+
+    def _individuals(self, z: Tensor, sets: Sets) -> Sets:
+        """The sets over a table of individuals, which has a target for each of them."""
+        n = int(sets.individuals.sum())
+        if len(z) != n:
+            raise ValueError(
+                f"members of {sets!r} stand for {n} individuals in all, each with its own target: "
+                f"z needs {n} targets, listed in the order of sets.expand(), got {len(z)}"
+            )
+        every = sets.expand().flat
+        if self.arrange(z, every) is not every:
+            raise ValueError(f"{self!r} lists the individuals in order: use sets without counts")
+        return every
 
 
 def _targets(z: Any) -> tuple[Tensor, tuple[Any, ...] | None]:

@@ -38,7 +38,7 @@ class Rule:
 
     def check_counts(self, sets: Sets) -> None:
         """Raises where members stand for several individuals, and the rule cannot say so."""
-        if sets.counts is not None and not self.counts:
+        if not self.counts and sets.counts is not None and (sets.counts > 1).any():
             raise ValueError(
                 f"{self.aggregate.__name__} of {self.distribution.__name__} targets reads members "
                 f"one by one, but {sets!r} have counts: list every individual, with sets.expand()"

@@ -85,11 +85,11 @@ class PerClass(Outcome):
 
     def _check_flags(self, who: object, sets: Sets, y: Floats) -> None:
         expect(who, y, np.isin(y, (0, 1)), "0 or 1 for each class")
-        present, most = y.sum(1), np.minimum(sets.sizes, self.most)
+        present, most = y.sum(1), np.minimum(sets.individuals, self.most)
         check_each(
             (present >= 1) & (present <= most),
             lambda at: (
-                f"has {present[at]:g} present classes: of {sets.sizes[at]} member(s) {who!r} "
+                f"has {present[at]:g} present classes: of {sets.individuals[at]} member(s) {who!r} "
                 f"expects 1 to {most[at]:g}"
             ),
         )

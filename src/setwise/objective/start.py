@@ -42,8 +42,9 @@ def _level(o: Observations) -> tuple[float, float, int] | None:
     y: NDArray[Any] = o.y
     linear = o.aggregate.bare.linear(o.sets)
     if linear is not None:
-        starts = o.sets.offsets[:-1]
-        total, square = (np.add.reduceat(a, starts) for a in (linear[0], linear[0] ** 2))
+        starts, times = o.sets.offsets[:-1], 1 if o.sets.counts is None else o.sets.counts
+        parts = linear[0] * times, linear[0] ** 2 * times
+        total, square = (np.add.reduceat(part, starts) for part in parts)
         some = float((total**2).sum())
         mean = float((total * y).sum()) / some if some > 1e-12 else 0.0
         return mean, float(np.sqrt(np.mean((y - total * mean) ** 2 / square))), len(y)

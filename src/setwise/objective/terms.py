@@ -132,10 +132,7 @@ class Term(ABC):
 
     def times_seen(self) -> Floats:
         """How many targets of its own each row has here, by weight: one in each of its sets."""
-        sets = self.sets
-        of = np.repeat(self.weight, sets.sizes)
-        of = of if sets.counts is None else of * sets.counts
-        return np.bincount(sets.indices, of, self.n_rows).astype(np.float64)
+        return np.bincount(self.sets.indices, self.member_weight, self.n_rows).astype(np.float64)
 
     @cached_property
     def lot(self) -> Lot:
@@ -152,6 +149,12 @@ class Term(ABC):
         """The weight of each set."""
         given = self.observations.weight
         return np.ones(len(self.sets)) if given is None else given
+
+    @property
+    def member_weight(self) -> Floats:
+        """The weight of each member: that of its set, for each individual that it stands for."""
+        of, counts = np.repeat(self.weight, self.sets.sizes), self.sets.counts
+        return np.asarray(of if counts is None else of * counts)
 
     @cached_property
     def total_weight(self) -> float:

@@ -90,8 +90,9 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
 
 def _drawn_labels(o: Observations, d: Any) -> Floats:
     """Labels drawn from the model, (draws, sets, …)."""
-    members = map_parameters(d, lambda p: o.sets.members(p.detach()))
-    rng, n_sets, sets = np.random.default_rng(0), len(o), o.sets.flat
+    every = o.sets.expand()
+    members = map_parameters(d, lambda p: every.members(p.detach()))
+    rng, n_sets, sets = np.random.default_rng(0), len(o), every.flat
     step = max(1, min(DRAWS, 2_000_000 // max(len(sets.indices), 1)))
     drawn = sample(members, DRAWS)
     out = []

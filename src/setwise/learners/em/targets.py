@@ -74,8 +74,7 @@ class Targets(ABC):
             prior = d.probs if self.n_classes else d.mean  # type: ignore[attr-defined]
             found, _ = expectation(term.observations, d)
             found = torch.where(found.isfinite(), found, prior).reshape(-1, total.shape[1])
-            weight = np.repeat(term.weight, term.sets.sizes)[:, None]
-            np.add.at(total, term.sets.indices, found.numpy() * weight)
+            np.add.at(total, term.sets.indices, found.numpy() * term.member_weight[:, None])
         return np.reshape(total / self.weight[:, None], values.shape)
 
     def step(self, values: Floats, shared: Tensor, damp: float) -> Floats:

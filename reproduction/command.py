@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Table
 
 import setwise as sw
+from reproduction.files import Busy, rewrite
 from reproduction.paper import BOOSTED, TABLES, exists
 from reproduction.runner import Cell, Results, describe, run
 
@@ -78,11 +79,10 @@ def reproduce(
         results = Results(out / f"{table}.csv")
     except ValueError as error:
         raise typer.BadParameter(str(error)) from None
-    if set(cells) - results.done:
-        describe(results.path, sys.argv[1:])
     try:
-        run(kind.work, cells, results, jobs=jobs, title=table, **kind.options)
-    except OSError as error:  # a data set that cannot be had
+        began = partial(describe, results.path, sys.argv[1:])
+        run(kind.work, cells, results, jobs=jobs, title=table, began=began, **kind.options)
+    except (Busy, OSError) as error:  # of a full disk, or a data set that cannot be had
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
     console = Console()
@@ -108,9 +108,7 @@ def report(
 
     try:
         text = markdown(results) if out.suffix == ".md" else html(results)
-        new = out.with_name(f".{out.name}.part")  # renamed at the end: there is never half a page
-        new.write_text(text, encoding="utf-8", newline="\n")
-        new.replace(out)
+        rewrite(out, text)
     except ImportError as error:
         message = f"{error}: pip install 'setwise[plots]', or ask for --out report.md"
     except (ResultsError, OSError) as error:

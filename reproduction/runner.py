@@ -12,7 +12,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from dataclasses import asdict, dataclass, fields, replace
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -22,6 +23,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 import setwise as sw
+from reproduction.files import Lines, alone, rewrite
 
 __all__ = ["Cell", "Result", "Results", "describe", "run"]
 
@@ -57,31 +59,39 @@ class Result:
 
 
 class Results:
-    """A file of results, one line each, that survives being killed at any moment."""
+    """Files of results, one line each, that survive being killed at any moment."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.history = path.with_name(f"{path.stem}-history.csv")
-        self.rows: list[Result] = []
         names = [f.name for f in fields(Result) if f.name != "history"]
-        if self.history.exists():
-            _whole_lines(self.history)
-        if path.exists():
-            lines = csv.DictReader(io.StringIO(_whole_lines(path)))
-            for number, line in enumerate(lines, start=2):
-                try:
-                    cell = line["dataset"], line["method"], line["setting"], int(line["trial"])
-                    figures = float(line["value"]), float(line["seconds"])
-                    held_out = float(line["held_out"]) if line["held_out"] else None
-                    self.rows.append(Result(*cell, *figures, held_out, line["note"]))
-                except (KeyError, TypeError, ValueError) as error:
-                    raise ValueError(
-                        f"{path}, line {number}: not a result ({error}); the columns are "
-                        f"{', '.join(names)}. Name another file, or remove that line"
-                    ) from error
-        else:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(",".join(names) + "\n", encoding="utf-8")
+        self.path, self.lines = path, Lines(path, names)
+        cell = [f.name for f in fields(Cell)]
+        self.history = Lines(path.with_name(f"{path.stem}-history.csv"), [*cell, "step", "value"])
+        self.rows: list[Result] = []
+        self.read()
+
+    def read(self) -> None:
+        """Takes up what is on the disk."""
+        rows = []
+        for number, line in self.lines.read():
+            try:
+                cell = line["dataset"], line["method"], line["setting"], int(line["trial"])
+                figures = float(line["value"]), float(line["seconds"])
+                held_out = float(line["held_out"]) if line["held_out"] else None
+                rows.append(Result(*cell, *figures, held_out, line["note"]))
+            except ValueError as error:
+                raise ValueError(
+                    f"{self.path}, line {number}: not a result ({error}). Name another file, or "
+                    f"remove that line"
+                ) from error
+        self.rows = rows
+
+    @contextmanager
+    def writing(self) -> Iterator[None]:
+        """While this run alone adds to the files; `Busy` where another one does."""
+        with alone(self.path):
+            self.read()
+            self._drop_histories()
+            yield
 
     @property
     def done(self) -> set[Cell]:
@@ -91,30 +101,22 @@ class Results:
     def add(self, result: Result) -> None:
         """Keeps a result, on the disk too."""
         self.rows.append(result)
-        cell = asdict(result.cell)
+        cell = astuple(result.cell)
         if result.history:
-            if not self.history.exists():
-                _append(self.history, [[*cell, "step", "value"]])
-            _append(self.history, [[*cell.values(), *point] for point in result.history])
+            self.history.append([[*cell, *point] for point in result.history])
         held_out = "" if result.held_out is None else f"{result.held_out:.6g}"
         figures = f"{result.value:.6g}", f"{result.seconds:.2f}", held_out
-        _append(self.path, [[*cell.values(), *figures, result.note]])
+        self.lines.append([[*cell, *figures, " ".join(result.note.split())]])
 
-
-def _whole_lines(path: Path) -> str:
-    """The text of a file, which loses a last line that was cut short."""
-    text = path.read_text(encoding="utf-8")
-    whole = text[: text.rfind("\n") + 1]
-    if whole != text:
-        path.write_text(whole, encoding="utf-8")
-    return whole
-
-
-def _append(path: Path, lines: Iterable[Sequence[Any]]) -> None:
-    with path.open("a", encoding="utf-8", newline="") as file:
-        csv.writer(file, lineterminator="\n").writerows(lines)
-        file.flush()
-        os.fsync(file.fileno())
+    def _drop_histories(self) -> None:
+        """Drops histories of cells without a result, of which the run was killed in between."""
+        done = {(c.dataset, c.method, c.setting, str(c.trial)) for c in self.done}
+        lines = [list(line.values()) for _, line in self.history.read()]
+        kept = [line for line in lines if tuple(line[:4]) in done]
+        if len(kept) < len(lines):
+            text = io.StringIO()
+            csv.writer(text, lineterminator="\n").writerows([self.history.names, *kept])
+            rewrite(self.history.path, text.getvalue())
 
 
 def describe(path: Path, command: Sequence[str]) -> None:
@@ -134,9 +136,13 @@ def describe(path: Path, command: Sequence[str]) -> None:
     if device:
         facts["device"] = device
     beside = path.with_suffix(".json")
-    runs = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else []
+    try:
+        runs = json.loads(beside.read_text(encoding="utf-8")) if beside.exists() else []
+    except ValueError:  # cut short by an older version
+        beside.replace(beside.with_suffix(".json.damaged"))
+        runs = []
     if facts not in runs:
-        beside.write_text(json.dumps([*runs, facts], indent=1) + "\n", encoding="utf-8")
+        rewrite(beside, json.dumps([*runs, facts], indent=1) + "\n")
 
 
 def _device_name() -> str | None:
@@ -191,39 +197,43 @@ def run(
     spawn: bool = False,
     title: str = "",
     console: Console | None = None,
+    began: Callable[[], None] = lambda: None,
 ) -> None:
     """Does every cell that has no result yet, in order, `jobs` at a time.
 
     `work` takes a cell and gives its value and a note; if `together`, it takes all cells that
     differ in the trial only at once, those that are to stay `apart` one at a time, and gives their
     results. `cost` says how long a cell takes beside others, for the time left. `spawn` begins
-    processes afresh, which a CUDA device needs.
+    processes afresh, which a CUDA device needs. `began` is called where there is something to do.
     """
-    todo = [cell for cell in dict.fromkeys(cells) if cell not in results.done]
-    parts = groups(todo, apart) if together else [[cell] for cell in todo]
-    do: Together = work if together else partial(timed, work)
-    console = console or Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        TextColumn("{task.fields[done]}/{task.fields[of]}"),
-        TextColumn("{task.fields[last]}"),
-        TimeRemainingColumn(),
-    )
-    shown = Progress(
-        *columns, console=console, disable=not console.is_terminal, speed_estimate_period=3600
-    )
-    with shown as bar:
-        whole = sum(map(cost, todo))
-        task = bar.add_task(title, total=whole, last="", done=0, of=len(todo))
-        done = 0
-        for part in _results(do, parts, jobs, spawn):
-            for result in part:
-                results.add(result)
-            done += len(part)
-            last = part[-1]
-            what = f"{last.dataset} {last.method} {last.setting} {last.value:.4g}"
-            bar.update(task, advance=sum(cost(r.cell) for r in part), last=what, done=done)
+    with results.writing():
+        todo = [cell for cell in dict.fromkeys(cells) if cell not in results.done]
+        if todo:
+            began()
+        parts = groups(todo, apart) if together else [[cell] for cell in todo]
+        do: Together = work if together else partial(timed, work)
+        console = console or Console(stderr=True)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(),
+            TextColumn("{task.fields[done]}/{task.fields[of]}"),
+            TextColumn("{task.fields[last]}"),
+            TimeRemainingColumn(),
+        )
+        shown = Progress(
+            *columns, console=console, disable=not console.is_terminal, speed_estimate_period=3600
+        )
+        with shown as bar:
+            whole = sum(map(cost, todo))
+            task = bar.add_task(title, total=whole, last="", done=0, of=len(todo))
+            done = 0
+            for part in _results(do, parts, jobs, spawn):
+                for result in part:
+                    results.add(result)
+                done += len(part)
+                last = part[-1]
+                what = f"{last.dataset} {last.method} {last.setting} {last.value:.4g}"
+                bar.update(task, advance=sum(cost(r.cell) for r in part), last=what, done=done)
 
 
 def _results(

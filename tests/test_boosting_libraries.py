@@ -332,6 +332,16 @@ def test_frames(kind, library):
     assert np.var(again.model.raw(X)[:, 0] - z) < 0.35 * np.var(z)
 
 
+def test_categories_of_two_values():
+    """CatBoost makes columns of 0 and 1 of them, which its quantised tables cannot send down."""
+    rng = np.random.default_rng(0)
+    word = np.array(["u", "v"])[rng.integers(0, 2, 600)]
+    z = 3.0 * (word == "u") + rng.normal(size=600)
+    X = pandas.DataFrame({"word": word, "x": rng.normal(size=600)})
+    raw = make(CatBoost).fit(make_task(X, means(z, 600, 2))).model.raw(X)[:, 0]
+    assert raw[word == "u"].mean() - raw[word == "v"].mean() > 2
+
+
 def test_categories_of_catboost():
     rng = np.random.default_rng(0)
     code = rng.integers(0, 5, 600)

@@ -1,6 +1,7 @@
 """The runner of experiments, and the regression tables at tiny size."""
 
 import io
+import json
 from dataclasses import replace
 
 import numpy as np
@@ -10,9 +11,13 @@ from typer.testing import CliRunner
 
 from reproduction import regression
 from reproduction.command import app
-from reproduction.runner import Cell, Result, Results, run
+from reproduction.files import Busy
+from reproduction.runner import Cell, Result, Results, describe, run
 
 CELLS = [Cell("a", method, "best", trial) for method in ("x", "y") for trial in range(3)]
+HEAD = "dataset,method,setting,trial,value,seconds,held_out,note\n"
+PAST = "dataset,method,setting,trial,step,value\n"
+ROW = "a,x,best,0,0.5,1.00,,\n"
 
 
 def work(cell):
@@ -132,9 +137,76 @@ def test_the_time_left_is_shown(tmp_path):
 
 def test_a_strange_file_is_refused(tmp_path):
     path = tmp_path / "table.csv"
-    path.write_text("dataset,method\na,b\n")
-    with pytest.raises(ValueError, match="line 2: not a result"):
+    for text, line in (("dataset,method\na,b\n", 1), (HEAD + "a,b\n", 2), (ROW, 1)):
+        path.write_text(text)
+        with pytest.raises(ValueError, match=f"line {line}: not a result"):
+            Results(path)
+    path.write_text(HEAD + ROW.replace("0.5", "half"))
+    with pytest.raises(ValueError, match=r"line 2: not a result .*half"):
         Results(path)
+
+
+def test_a_file_killed_at_any_letter_goes_on(tmp_path):
+    """Whatever is left of the last line, all lines before it are kept, and nothing is twice."""
+    path = tmp_path / "table.csv"
+    history = path.with_name("table-history.csv")
+    results = Results(path)
+    whole = HEAD + ROW + ROW.replace("x", "y")
+    for cut in range(len(whole)):
+        path.write_text(whole[:cut])
+        history.write_text(PAST + "a,x,best,0,5,0.5\na,z,best,0,5,0.5\na,y,be")
+        results = Results(path)
+        with results.writing():
+            kept = max(whole[:cut].count("\n") - 1, 0)
+            assert len(results.rows) == kept
+            results.add(Result("b", "x", "best", 1, 2.0, 0.5, history=((5, 0.25),)))
+        lines = path.read_text().splitlines(keepends=True)
+        assert lines[0] == HEAD
+        assert len(lines) == 2 + kept
+        past = history.read_text().splitlines(keepends=True)
+        assert past == [PAST, *["a,x,best,0,5,0.5\n"] * bool(kept), "b,x,best,1,5,0.25\n"]
+
+
+def test_one_run_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr("reproduction.files.WAIT", 0.1)
+    first, second = Results(tmp_path / "table.csv"), Results(tmp_path / "table.csv")
+    with first.writing():
+        with pytest.raises(Busy, match=r"another run writes to .*table\.csv: wait for its end"):
+            run(work, CELLS, second)
+        assert Results(first.path).rows == []  # everybody may look
+    run(work, CELLS, first)
+    run(work, CELLS, second)  # sees what the other one has done meanwhile
+    assert len(Results(first.path).rows) == len(CELLS)
+
+
+def test_a_full_disk_loses_no_line(tmp_path, monkeypatch):
+    results = Results(tmp_path / "table.csv")
+    run(work, CELLS[:1], results)
+    before = results.path.read_bytes()
+
+    class Full(io.FileIO):
+        def write(self, text):
+            super().write(text[:5])
+            raise OSError(28, "No space left on device")
+
+    usual = type(results.path).open
+
+    def opened(path, mode="r", *args, **kwargs):
+        return Full(path, mode) if mode == "ab" else usual(path, mode, *args, **kwargs)
+
+    monkeypatch.setattr(type(results.path), "open", opened)
+    with pytest.raises(OSError, match="No space"):
+        results.lines.append([[1]])
+    monkeypatch.undo()
+    assert results.path.read_bytes() == before
+
+
+def test_a_damaged_list_of_runs_is_put_aside(tmp_path):
+    (tmp_path / "table.json").write_text('[{"command": "a')
+    describe(tmp_path / "table.csv", ["uci"])
+    describe(tmp_path / "table.csv", ["uci", "--trials", "1"])
+    assert len(json.loads((tmp_path / "table.json").read_text())) == 2
+    assert (tmp_path / "table.json.damaged").read_text() == '[{"command": "a'
 
 
 @pytest.mark.parametrize("method", [*regression.METHODS, "lr_k8", "gbm_k2"])

@@ -15,12 +15,13 @@ from dataclasses import asdict, dataclass, field
 from datetime import date
 from decimal import Decimal
 from numbers import Real
-from typing import Any
+from typing import Any, TypedDict
 
 import narwhals as nw
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise._facts import checked
 from setwise.errors import absent
 
 __all__ = ["Column", "ColumnError", "Encoded", "Encoder", "is_frame", "key"]
@@ -157,6 +158,13 @@ class Encoded:
         return pd.DataFrame(out)
 
 
+class Facts(TypedDict):
+    """What a file tells of an encoder."""
+
+    columns: list[Column]
+    left_out: dict[str, str]
+
+
 class Encoder:
     """What the columns of a data frame are, so that later frames are read the same way.
 
@@ -251,27 +259,12 @@ class Encoder:
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Encoder:
         """What `facts` described; a ValueError where that is something else."""
-        try:
-            columns = [
-                Column(
-                    str(c["name"]), str(c["kind"]), float(c["fill"]),
-                    tuple(map(str, c["categories"])), tuple(map(float, c["shares"])),
-                )
-                for c in facts["columns"]
-            ]  # fmt: skip
-            left_out = {str(name): str(why) for name, why in facts["left_out"].items()}
-        except (KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"no description of columns: {error}") from None
-        bad = [
-            c.name
-            for c in columns
-            if c.kind not in KINDS
-            or len(c.shares) != len(c.categories)
-            or not np.isfinite([c.fill, *c.shares]).all()
-        ]
-        if bad or not columns:
-            raise ValueError(f"no description of columns: {bad[:5] or 'there are none'}")
-        return cls(columns, left_out)
+        told: Facts = checked(facts, Facts, "the columns")
+        columns, names = told["columns"], [column.name for column in told["columns"]]
+        bad = [c.name for c in columns if c.kind not in KINDS or len(c.shares) != len(c.categories)]
+        if bad or not columns or len({*names}) < len(names):
+            raise ValueError(f"no description of columns: {bad[:5] or names[:5]}")
+        return cls(columns, told["left_out"])
 
 
 def _table(frame: Any) -> Any:

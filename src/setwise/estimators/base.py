@@ -219,7 +219,14 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         """Raw parameters as the model was trained to give them."""
         parts = X.batches() if isinstance(X, Stored) else [X]
         found = [np.ascontiguousarray(self.model_.raw(part)) for part in parts]
-        return torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
+        raw = torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
+        if not bool(raw.isfinite().all()):
+            row = int((~raw.isfinite()).nonzero()[0, 0])
+            raise ValueError(
+                f"the model gives no finite number for row {row} of X: check the size of its "
+                f"features beside those of the fit"
+            )
+        return raw
 
     def _distribution(self, X: Any) -> Distribution:
         """The distribution of each row's target, before alignment."""

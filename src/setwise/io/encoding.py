@@ -103,7 +103,7 @@ def decode(value: Any, module: Any) -> Any:
     if kind not in REGISTRIES:
         raise ValueError(f"{kind!r} is no kind of value")
     classes = {cls.__name__: cls for cls in REGISTRIES[kind]().values()}
-    cls = known(value["class"], classes, kind)
+    cls = known(value.get("class"), classes, KINDS.get(str(kind), str(kind)))
     params = {name: decode(v, module) for name, v in value["params"].items()}
     if module is not None and isinstance(params.get("module"), NotSaved):
         params["module"] = module
@@ -125,10 +125,15 @@ def known(name: Any, classes: dict[str, Any], what: str) -> Any:
     """The class of this name; ValueError where it is none of these."""
     if not isinstance(name, str) or name not in classes:
         raise ValueError(
-            f"{name!r} is not a known {what}; known are {', '.join(sorted(classes))}. If it is "
-            "your own, import its module before loading"
+            f"{str(name)[:60]!r} is not a known {what}; known are {some(sorted(classes))}. If it "
+            "is your own, import its module before loading"
         )
     return classes[name]
+
+
+def some(names: list[str], most: int = 12) -> str:
+    """The first of these names."""
+    return ", ".join(names[:most]) + (f" and {len(names) - most} more" if names[most:] else "")
 
 
 @cache
@@ -141,6 +146,7 @@ def _sklearn_classes() -> dict[str, type[Any]]:
         return dict(all_estimators())
 
 
+KINDS = {"sklearn": "estimator of scikit-learn"}
 REGISTRIES: dict[str, Callable[[], Any]] = {
     "family": families,
     "learner": learners,

@@ -23,6 +23,7 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -44,6 +45,7 @@ LOCK = ".setwise.lock"
 OURS = (NAME, f".{NAME}.*.part", LOCK, "model-*")
 VALIDATION = ("validation", "leaderboard", "held_out_score", "constant_score", "overlap")
 WIDEST = 2**24  # features of a row that is tried
+LONGEST = 400  # letters that are told of an error
 AGAIN = 5  # times that a reader begins anew because a writer was faster
 
 
@@ -197,7 +199,8 @@ def load(folder: str | Path, *, module: Any = None, trusted: bool = False) -> An
             if left and _is_replaced(folder, body):
                 continue
             whole = isinstance(error, ValueError)
-            said = str(error) if whole else f"{type(error).__name__}: {error}"
+            words = str(error) if whole else f"{type(error).__name__}: {error}"
+            said = shorten(" ".join(words.split()), LONGEST, placeholder=" …")
             raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
     raise AssertionError
 
@@ -222,12 +225,9 @@ def _rebuild(folder: Path, body: Description, module: Any, trusted: bool) -> Any
     family, intercept = est.family_, body["intercept"]
     if isinstance(family, Categorical) != hasattr(cls, "classes_"):
         raise ValueError(f"{cls.__name__} has no {type(family).__name__} targets")
-    if isinstance(family, Categorical):  # before as many names as it has classes are made
-        labels = est.n_classes
-        told = family.n_classes if labels is None else labels  # None: y has told it
-        count = told if isinstance(told, int) else len(told)
-        if not family.n_classes == count == len(intercept["raw"]):
-            raise ValueError("there are other classes than outputs")
+    # before as many names as it has classes are made
+    if isinstance(family, Categorical) and family.n_classes != len(intercept["raw"]):
+        raise ValueError("there are other classes than outputs")
     est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
     est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
     est.constant_ = Intercept(

@@ -91,7 +91,8 @@ class CatBoostForest(Forest):
         super().__init__(start)
         self.models, self.categorical = models, categorical
         self.X, self.params = X, params or {}
-        self.pool: Any = None
+        self.pool: Any = None  # the rows that trees grow on
+        self.seen: Any = None  # the same, to be sent down the trees
         self.label: NDArray[np.float64] = np.zeros(0)
         self.baseline: list[list[float]] = []
         self.trees: list[list[Any]] = []  # of each round, one for each output
@@ -116,7 +117,7 @@ class CatBoostForest(Forest):
             return None
         self.trees.append(trees)
         self.values.append(values)
-        return self._leaves(self.pool)
+        return self._leaves(self.seen)
 
     def _prepare(self, steps: NDArray[np.float64]) -> bool:
         """Quantises X once for all trees; False where all features are constant.
@@ -137,7 +138,8 @@ class CatBoostForest(Forest):
             if "constant or ignored" in str(error):
                 return False
             raise
-        self.pool = pool
+        # A quantised table does not tell which of two values a category has.
+        self.pool, self.seen = pool, self._pool(self.X) if self.categorical else pool
         return True
 
     def _fit(self, target: NDArray[np.float64], weight: NDArray[np.float64], number: int) -> Any:

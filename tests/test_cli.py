@@ -275,7 +275,7 @@ def test_classes_are_named_by_the_columns_of_counts(data):
     ok(f"fit people.csv --id name {few} --classes old,young --features age --learner linear")
     mistake(
         f"fit people.csv --id name {few} --classes old,new --features age",
-        "few.csv, line 3, column kind: expected one of old, new, got 'young'"
+        "few.csv, line 3, column kind: the set has y = 'young': Direct() expects one of"
         if z[7] == "young" else "few.csv",
     )  # fmt: skip
 
@@ -327,7 +327,7 @@ def test_sets_without_a_label_are_left_out(data):
     edit("towns.csv", 3, r",.*", ",")
     found = json.loads(ok(f"fit people.csv {MEANS} --id name {FAST} --json").stdout)
     assert found["sets"][0]["n"] == 39
-    assert found["sets"][0]["remarks"] == ["1 without a label are left out"]
+    assert found["sets"][0]["remarks"] == ["left out: 1 group without y"]
     assert found["rows"]["in_no_set"] == 6
 
 
@@ -353,9 +353,10 @@ def test_mistakes_name_file_line_and_column(data):
     mistake(base, "towns.csv, line 7, column income: expected a number, got 'abc'")
     edit("towns.csv", 7, "abc", "1")
     edit("towns.csv", 9, "t07", "nowhere")
-    mistake(base, "towns.csv, line 9, column town", "'nowhere'")
+    strict = f"{base} --on-missing error"
+    mistake(strict, "people.csv, line 9, column town", "'t07', a group without y")
     edit("towns.csv", 9, "nowhere", "t00")
-    mistake(base, "towns.csv, line 9, column town: 't00' was there before, on line 2")
+    mistake(base, "towns.csv, line 9, column town: y has two different entries for group 't00'")
     edit("towns.csv", 9, "t00", "t07,5")
     mistake(base, "towns.csv, line 9: expected 2 fields as in the header, got 3")
     edit("towns.csv", 9, "t07,5", "t07")
@@ -363,7 +364,10 @@ def test_mistakes_name_file_line_and_column(data):
     ranks = f"fit people.csv {PAIRS} --id name --out never"
     mistake(ranks, "pairs.csv, line 5, column higher", "y = 2", "expects 0 or 0.5 or 1")
     edit("pairs.csv", 4, "^p...", "p999")
-    mistake(ranks, "pairs.csv, line 4, column first: people.csv has no row with name 'p999'")
+    mistake(
+        f"{ranks} --on-missing error",
+        "pairs.csv, line 4, column first, second: 1 set with an id of no row; the first is 'p999'",
+    )
     mistake(f"fit people.csv {PAIRS}", "expected a row number from 0 to 239", "--id")
     edit("people.csv", 6, r"(,t..,)[^,]*", r"\1old")
     mistake(
@@ -403,7 +407,10 @@ def test_mistakes_in_json_lines_and_parquet(data):
         ("--sets towns.csv --observe mean --y income --group city", ["no column 'city'"]),
         ("--sets nowhere.csv --observe mean --y income --group town", ["no such file"]),
         ("--sets towns.xls --observe mean --y income --group town", [".parquet"]),
-        ("--sets towns.csv --observe similarity --y income --group town", ["--classes"]),
+        (
+            "--sets pairs.csv --observe similarity --y higher --rows-columns first,second",
+            ["pairs.csv", "do not tell how many classes", "--classes 3 or --classes a,b,c"],
+        ),
         ("--sets towns.csv --observe custom --y income --group town", ["Python"]),
         ("--observe mean", ["--sets"]),
         (f"{MEANS} --y town", ["--y is given twice"]),

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from setwise._given import given
+from setwise._given import Given, given
 from setwise._ids import column_values, lines_of, places_of
 from setwise._matching import NO_Y, SHORT, UNKNOWN_ID, Mismatch, Unmatched, match_groups, settle
 from setwise.errors import absent
@@ -18,7 +18,7 @@ from setwise.sets import Sets
 if TYPE_CHECKING:
     from setwise.likelihood import Aggregate
 
-__all__ = ["ByName"]
+__all__ = ["ByName", "grouped", "listed_members"]
 
 Ints = NDArray[np.int64]
 
@@ -77,22 +77,10 @@ class ByName:
         else:
             keys, table = _keyed(y)
             told, known = aggregate.table(given(table))
-        which, entries, left = match_groups(
-            groups, keys, lambda i, j: told is None or told.same(i, j), known
-        )
-        order = np.argsort(which, kind="stable")
-        order = order[which[order] >= 0]
-        members = _numbers(rows, ids, order, which, left)
-        kept = np.ones(len(entries), dtype=bool)
-        kept[which[order][members < 0]] = False
-        order, members = (part[kept[which[order]]] for part in (order, members))
-        sets = Sets(
-            np.split(members, np.cumsum(np.bincount(which[order], minlength=len(kept))[kept])[:-1]),
-            weights=None if weights is None else np.asarray(column_values(weights))[order],
-            counts=None if counts is None else np.asarray(column_values(counts))[order],
-            names=_names([keys[i] for i in entries[kept]]),
-        )
-        some = None if told is None else told.take(entries[kept])
+        place = None if ids is None else places_of(ids)
+        listed = None if rows is None else column_values(rows)
+        sets, entries, left = grouped(groups, keys, told, known, listed, place, weights, counts)
+        some = None if told is None else told.take(entries)
         return cls._made(aggregate, sets, some, settle(left, missing), positive, classes)
 
     @classmethod
@@ -122,37 +110,18 @@ class ByName:
         >>> sw.Observations.from_ids(sw.Rank(), games, people, ["Bob", "Cem", "tie"]).y.tolist()
         [0.0, 1.0, 0.5]
         """
-        place, left = places_of(ids), Unmatched()
+        place = places_of(ids)
         lines, columns = lines_of(members, empty=True), _columns(members)
         told, known = (None, np.ones(len(lines), bool)) if y is None else aggregate.table(given(y))
         if len(known) != len(lines):
             raise ValueError(f"y has {len(known)} entries for {len(lines)} lines of members")
-        kept = []
-        for i, line in enumerate(lines):
-            names = [name for name in line if not absent(name)]
-            if not known[i]:
-                left.add(NO_Y, line, entry=i)
-            elif not names or (len(names) < len(line) and aggregate.size):
-                left.add(SHORT, line, entry=i)
-            elif any(name not in place for name in names):
-                lost = next(name for name in names if name not in place)
-                left.add(UNKNOWN_ID, lost, entry=i)
-            else:
-                kept.append(i)
-        if not kept and lines:
-            raise Mismatch(
-                f"no line of members can be used: the first is {lines[0]}, ids look like "
-                f"{list(place)[:3]}",
-                left.first.entry if left.first else None,
-            )
-        listed = [[place[name] for name in lines[i] if not absent(name)] for i in kept]
-        numbers = np.array(kept, np.int64)
-        some = None if told is None else told.take(numbers)
+        sets, kept, left = listed_members(lines, place, known, aggregate.size)
+        some = None if told is None else told.take(kept)
         if some is not None:
             some = aggregate.pointed(some, [lines[i] for i in kept], columns)
         counts = settle(left, missing)
-        weight, by = (None if v is None else np.asarray(v)[numbers] for v in (weight, by))
-        return cls._made(aggregate, Sets(listed), some, counts, positive, classes, weight, by)
+        weight, by = (None if v is None else np.asarray(v)[kept] for v in (weight, by))
+        return cls._made(aggregate, sets, some, counts, positive, classes, weight, by)
 
     @classmethod
     def _made(
@@ -170,6 +139,65 @@ class ByName:
         out.left_out = left_out
         made: Self = out
         return made
+
+
+def grouped(
+    groups: Sequence[Any],
+    keys: Sequence[Any],
+    told: Given | None,
+    known: NDArray[np.bool_],
+    rows: Sequence[Any] | None = None,
+    place: Mapping[Any, int] | None = None,
+    weights: Any = None,
+    counts: Any = None,
+) -> tuple[Sets, Ints, Unmatched]:
+    """The sets of groups that have a y, the entry of y of each, and what is left out."""
+    which, entries, left = match_groups(
+        groups, keys, lambda i, j: told is None or told.same(i, j), known
+    )
+    order = np.argsort(which, kind="stable")
+    order = order[which[order] >= 0]
+    members = _numbers(rows, place, order, which, left)
+    kept = np.ones(len(entries), dtype=bool)
+    kept[which[order][members < 0]] = False
+    order, members = (part[kept[which[order]]] for part in (order, members))
+    sizes = np.bincount(which[order], minlength=len(kept))[kept]
+    sets = Sets(
+        np.split(members, np.cumsum(sizes)[:-1]),
+        weights=None if weights is None else np.asarray(column_values(weights))[order],
+        counts=None if counts is None else np.asarray(column_values(counts))[order],
+        names=_names([keys[i] for i in entries[kept]]),
+    )
+    return sets, entries[kept], left
+
+
+def listed_members(
+    lines: Sequence[Sequence[Any]],
+    place: Mapping[Any, int],
+    known: NDArray[np.bool_],
+    size: int | None,
+) -> tuple[Sets, Ints, Unmatched]:
+    """The sets of lines that can be used, the numbers of these lines, and what is left out."""
+    left, kept = Unmatched(), []
+    for i, line in enumerate(lines):
+        names = [name for name in line if not absent(name)]
+        lost = [name for name in names if name not in place]
+        if not known[i]:
+            left.add(NO_Y, line, entry=i)
+        elif not names or (len(names) < len(line) and size):
+            left.add(SHORT, line, entry=i)
+        elif lost:
+            left.add(UNKNOWN_ID, lost[0], entry=i)
+        else:
+            kept.append(i)
+    if not kept and lines:
+        raise Mismatch(
+            f"no line of members can be used: the first is {list(lines[0])}, ids look like "
+            f"{list(place)[:3]}",
+            left.first.entry if left.first else None,
+        )
+    listed = [[place[name] for name in lines[i] if not absent(name)] for i in kept]
+    return Sets(listed), np.array(kept, np.int64), left
 
 
 def _groups(labels: Any) -> list[Any]:
@@ -204,16 +232,20 @@ def _keyed(y: Any) -> tuple[list[Any], Any]:
     return table.get_column(first).to_list(), table.select(rest).to_native()
 
 
-def _numbers(rows: Any, ids: Any, order: Ints, which: Ints, left: Unmatched) -> Ints:
+def _numbers(
+    listed: Sequence[Any] | None,
+    place: Mapping[Any, int] | None,
+    order: Ints,
+    which: Ints,
+    left: Unmatched,
+) -> Ints:
     """The row of each member, −1 where there is none of this id."""
-    if rows is None:
+    if listed is None:
         return order
-    listed = column_values(rows)
     if len(listed) != len(which):
         raise ValueError(f"rows has {len(listed)} entries, labels have {len(which)}")
-    if ids is None:
+    if place is None:
         return np.asarray(Sets([[listed[i] for i in order]]).indices)
-    place = places_of(ids)
     found = np.array([place.get(listed[i], -1) for i in order], np.int64)
     lost = order[found < 0]
     for number in dict.fromkeys(which[lost].tolist()):

@@ -51,6 +51,7 @@ class Unmatched:
 
     def __init__(self) -> None:
         self.counts: dict[str, int] = {}
+        self.examples: dict[str, Any] = {}
         self.first: Mismatch | None = None
 
     def add(
@@ -58,6 +59,7 @@ class Unmatched:
     ) -> None:
         """One more."""
         self.counts[what] = self.counts.get(what, 0) + 1
+        self.examples.setdefault(what, example)
         if self.first is None:
             self.first = Mismatch(f"the first is {example!r}, a {ONE[what]}", entry, row)
 
@@ -120,8 +122,8 @@ def settle(left: Unmatched, missing: str | None) -> dict[str, int]:
     lost = {what: n for what, n in left.counts.items() if what in LOSES}
     if missing is None and lost:
         warnings.warn(
-            f'left out: {said(lost)}. missing="drop" says that this is fine, missing="error" that '
-            f"it is not",
+            f"left out: {said(lost)}, such as {left.examples[next(iter(lost))]!r}; give "
+            f'missing="drop" where that is fine, missing="error" where nothing may be lost',
             UserWarning,
             stacklevel=4,
         )

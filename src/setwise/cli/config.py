@@ -36,6 +36,7 @@ class SetsSpec:
     rows_columns: list[str] = field(default_factory=list)
     weight: str = ""
     noise: str = ""
+    positive: str = ""
 
     def check(self) -> None:
         """Raises unless it is said once what was observed, and of which rows."""
@@ -62,6 +63,7 @@ class FitSpec:
     drop: list[str] = field(default_factory=list)
     categories: list[str] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
+    on_missing: str = ""
     classes: list[str] = field(default_factory=list)
     family: str = ""
     learner: str = "lightgbm"
@@ -228,6 +230,13 @@ RowsColumns = Annotated[
 Weight = Annotated[list[str] | None, typer.Option(help="Column of the sets file: a set's weight.")]
 Noise = Annotated[
     list[str] | None, typer.Option(help="Noise on the labels: flip=0.1, normal=2 or laplace=0.5.")
+]
+Positive = Annotated[
+    list[str] | None, typer.Option(help="Which of two labels stands for yes: ill, same, model_a.")
+]
+OnMissing = Annotated[
+    str,
+    typer.Option(help="What matches nothing (rows without a group, …): drop (default) or error."),
 ]
 Id = Annotated[str, typer.Option(help="Column of the rows file that names a row; else 0, 1, 2, …")]
 Trusted = Annotated[

@@ -32,6 +32,7 @@ def evaluate(
     rows_columns: c.RowsColumns = None,
     weight: c.Weight = None,
     noise: c.Noise = None,
+    positive: c.Positive = None,
     id: c.Id = "",
     trusted: c.Trusted = False,
     json: c.Json = False,
@@ -42,6 +43,7 @@ def evaluate(
     """
     from rich.console import Console
 
+    from setwise.cli.columns import encoded
     from setwise.cli.tables import read
 
     console = Console(stderr=json, highlight=False)
@@ -51,9 +53,9 @@ def evaluate(
     est, columns = load(model, trusted)
     id = id or (columns.id or "")
     table = read(rows, [id, truth, *(n for b in blocks for n in b.group)], columns.missing)
-    for feature in columns.features:
+    for feature in est.encoder_.columns:
         table.column(feature.name)
-    X, _ = columns.encode(table.data, rows)
+    X = encoded(est.encoder_, table.data, table)
     result: dict[str, Any] = {"model": str(model), "rows": len(table)}
     if blocks:
         result["sets"] = [_by_sets(est, columns, X, table, id, block) for block in blocks]
@@ -67,13 +69,13 @@ def evaluate(
 def _by_sets(
     est: Any, columns: Columns, X: Any, rows: Table, id: str, spec: SetsSpec
 ) -> dict[str, Any]:
-    from setwise.cli.membership import Labels, observe, prepare
+    from setwise.cli.membership import observe, prepare
 
     made, table = prepare(spec, columns.missing)
-    labels = Labels(None)
-    if hasattr(est, "classes_"):
-        labels = Labels([str(v) for v in est.classes_], given=est.classes_.dtype.kind not in "iu")
-    block = observe(spec, made, table, rows, id, labels)
+    names = None
+    if hasattr(est, "classes_") and est.classes_.dtype.kind not in "iu":
+        names = [str(v) for v in est.classes_]
+    block = observe(spec, made, table, rows, id, names)
     try:
         score = est.score(X, block.observations, profile=True)
     except (ValueError, TypeError) as error:

@@ -29,11 +29,13 @@ def fit(
     rows_columns: c.RowsColumns = None,
     weight: c.Weight = None,
     noise: c.Noise = None,
+    positive: c.Positive = None,
     id: c.Id = "",
     features: Annotated[str, typer.Option(help="Feature columns: a,b,c. Default: all.")] = "",
     drop: Annotated[str, typer.Option(help="Columns that are no features.")] = "",
     categories: Annotated[str, typer.Option(help="Number columns that are categories.")] = "",
     missing: Annotated[str, typer.Option(help="Texts that mean a missing value: ?,unknown")] = "",
+    on_missing: c.OnMissing = "",
     classes: Annotated[str, typer.Option(help="Number of classes, or their names a,b,c.")] = "",
     family: Annotated[str, typer.Option(help="Distribution of a target. Default: normal.")] = "",
     learner: Annotated[str, typer.Option(help="Default: lightgbm. Also linear, network, …")] = "",
@@ -80,6 +82,8 @@ def _run(spec: FitSpec, json: bool) -> None:
     _check_out(spec.out)
     fitting = Fitting(spec)
     facts_table(console, words(fitting))
+    for remark in (text for block in fitting.blocks for text in block.notes):
+        note(console, remark)
     begin = time.perf_counter()
     est, remarks = fitting.train(1)
     result = {**facts(fitting), **fitting.judge(est)}
@@ -89,7 +93,7 @@ def _run(spec: FitSpec, json: bool) -> None:
         note(console, remark)
     with writing(spec.out):
         try:
-            save(est, spec.out, fitting.columns.notes())
+            save(est, spec.out, fitting.columns().notes())
         except (ImportError, TypeError, ValueError) as error:
             raise Failure(f"the model could not be saved: {error}") from None
     result["model"] = str(spec.out)

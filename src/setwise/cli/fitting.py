@@ -4,25 +4,27 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from setwise.cli.columns import Columns, choose_columns
+import numpy as np
+
+from setwise.cli.columns import SOME, Columns, choose_columns, fingerprints
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
-from setwise.cli.membership import Block, Labels, observe, prepare
+from setwise.cli.membership import Block, in_options, observe, prepare
 from setwise.cli.names import family, learner
 from setwise.cli.tables import read
 
 __all__ = ["Fitting"]
+
+DISTINCT = 0.9  # of some rows, at least this share must differ to be known again
 
 
 class Fitting:
     """The data of one fit, and its training."""
 
     def __init__(self, spec: FitSpec) -> None:
-        from setwise.learners.boosting.base import Boosting
-
         assert spec.rows is not None
         self.spec = spec
         groups = [name for s in spec.sets for name in s.group]
@@ -30,19 +32,42 @@ class Fitting:
         self.rows = read(spec.rows, [*others], spec.missing)
         for name in others:
             self.rows.column(name)
-        prepared = [(s, *prepare(s, spec.missing)) for s in spec.sets]
-        self.labels = _labels(spec, [(s, made) for s, made, _ in prepared])
-        self.family: Any = family(spec.family or "normal") if self.labels.names is None else None
         self.learner = learner(spec.learner, spec.set)
+        self.n_classes, names = _classes(spec)
+        prepared = [(s, *prepare(s, spec.missing)) for s in spec.sets]
         self.blocks: list[Block] = [
-            observe(s, made, table, self.rows, spec.id, self.labels) for s, made, table in prepared
+            observe(s, made, table, self.rows, spec.id, names, spec.on_missing)
+            for s, made, table in prepared
         ]
+        self.labels = self._labels()
+        self.family: Any = family(spec.family or "normal") if self.labels is None else None
         self._check_rules()
-        one_hot = not isinstance(self.learner, Boosting)
-        found, self.left_out = choose_columns(self.rows, spec, others, one_hot)
-        self.columns = Columns(found, one_hot, spec.id or None, list(spec.missing))
-        self.X, _ = self.columns.encode(self.rows.data, self.rows.path)
+        self.X, self.left_out = choose_columns(self.rows, spec, others)
         self.train_sets, self.held_out, self.dropped, self.shared_rows = self._split()
+
+    def _labels(self) -> list[Any] | None:
+        """The class labels, where observations are about classes."""
+        from setwise.checks.examples import has_rule
+        from setwise.distributions import Categorical, Normal
+        from setwise.likelihood.classes import class_labels
+
+        about = [
+            block
+            for block in self.blocks
+            if block.observations.classes is not None
+            or not has_rule(type(block.observations.aggregate.bare), Normal)
+        ]
+        about = [b for b in about if has_rule(type(b.observations.aggregate.bare), Categorical)]
+        if not about and self.n_classes is None:
+            return None
+        if self.spec.family:
+            raise Mistake("--family is about numbers, but these labels are about classes")
+        try:
+            found: list[Any] = class_labels(self.n_classes, self.observations).tolist()
+        except (ValueError, TypeError) as error:
+            where = (about or self.blocks)[0].spec.file
+            raise Mistake(f"{where}: {in_options(str(error))}") from None
+        return found
 
     def _check_rules(self) -> None:
         from setwise.checks.examples import has_rule
@@ -79,6 +104,15 @@ class Fitting:
                 return train, held_out, split.dropped_[0], disjoint == "sets"
         raise AssertionError("sets can always be split")
 
+    def columns(self) -> Columns:
+        """What is to be kept beside the model."""
+        used = np.unique(np.concatenate([o.sets.indices for o in self.observations]))
+        some = np.random.default_rng(0).permutation(used)[:SOME]
+        prints = fingerprints(self.X, np.sort(some))
+        if len(np.unique(prints)) < DISTINCT * len(prints):
+            prints = prints[:0]  # features do not tell rows apart
+        return Columns(self.spec.id or None, list(self.spec.missing), prints.tolist())
+
     @property
     def observations(self) -> list[Any]:
         """The observations of all files."""
@@ -91,12 +125,11 @@ class Fitting:
         import setwise as sw
 
         common = {"learner": self.learner, "random_state": self.spec.seed, "verbose": verbose}
-        names: Any = self.labels.names
-        if names is None:
+        if self.labels is None:
             est: Any = sw.AggregateRegressor(self.family, **common)
         else:
-            numbered = names == [str(i) for i in range(len(names))]
-            est = sw.AggregateClassifier(len(names) if numbered else names, **common)
+            numbered = self.labels == [*range(len(self.labels))]
+            est = sw.AggregateClassifier(len(self.labels) if numbered else self.labels, **common)
         held_out = (self.X, self.held_out) if self.held_out else None
         return est, self._watched(est, lambda: est.fit(self.X, self.train_sets, eval=held_out))
 
@@ -134,14 +167,16 @@ class Fitting:
 
     def _located(self, est: Any, error: Exception) -> Mistake:
         """The error, with its place in a file where a label is at fault."""
-        from setwise.objective import Objective
+        from setwise.distributions import Categorical
 
+        family = Categorical(len(self.labels)) if self.labels else self.family
         for block in self.blocks:
             try:
-                Objective(est._family(), [block.observations], len(self.rows)).start()
+                labels = None if self.labels is None else est.classes_
+                est._objective(family, self.X, block.observations, "sets", labels).start()
             except (ValueError, TypeError) as again:
                 return block.explain(again)
-        return Mistake(str(error))
+        return Mistake(in_options(str(error)))
 
     def judge(self, est: Any) -> dict[str, Any]:
         """Likelihoods of the sets, and what labels of their kind and these very sets identify."""
@@ -159,34 +194,16 @@ class Fitting:
         }
 
 
-def _labels(spec: FitSpec, kinds: Sequence[tuple[Any, Any]]) -> Labels:
-    """Classes, where the observations are about classes."""
-    from setwise.checks.examples import has_rule
-    from setwise.distributions import Categorical, Normal
-    from setwise.likelihood import PerClass, Targets
-
-    about = [
-        (s, made)
-        for s, made in kinds
-        if has_rule(type(made.bare), Categorical) and not has_rule(type(made.bare), Normal)
-    ]
-    if spec.classes:
-        if spec.family:
-            raise Mistake("--family is about numbers and --classes about classes: give one of them")
-        if len(spec.classes) == 1 and spec.classes[0].isdigit():
-            return Labels([str(i) for i in range(max(2, int(spec.classes[0])))])
-        if len({*spec.classes}) < max(2, len(spec.classes)):
-            raise Mistake(
-                f"--classes {','.join(spec.classes)}: at least 2 different classes are needed"
-            )
-        return Labels(list(spec.classes), given=True)
-    for s, made in about:
-        if isinstance(made.outcome(Targets(), None), PerClass) and len(s.y) > 1:
-            return Labels(list(s.y))
-    for _, made in about:
-        if made.bare.default_n_classes is not None:
-            return Labels([str(c) for c in range(made.bare.default_n_classes)])
-    if not about:
-        return Labels(None)
-    kind = type(about[0][1]).__name__
-    raise Mistake(f"{kind} is about classes: say how many with --classes 3, or --classes a,b,c")
+def _classes(spec: FitSpec) -> tuple[Any, list[str] | None]:
+    """The number or the names of classes that --classes gives, and the names."""
+    if not spec.classes:
+        return None, None
+    if spec.family:
+        raise Mistake("--family is about numbers and --classes about classes: give one of them")
+    if len(spec.classes) == 1 and spec.classes[0].isdigit():
+        return max(2, int(spec.classes[0])), None
+    if len({*spec.classes}) < max(2, len(spec.classes)):
+        raise Mistake(
+            f"--classes {','.join(spec.classes)}: at least 2 different classes are needed"
+        )
+    return list(spec.classes), list(spec.classes)

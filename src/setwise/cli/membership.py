@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,11 +19,37 @@ from setwise.cli.tables import Table, read
 from setwise.errors import SetError
 
 if TYPE_CHECKING:
+    from setwise._given import Given
+    from setwise._matching import Unmatched
     from setwise.likelihood import Aggregate
+    from setwise.sets import Sets
 
-__all__ = ["Block", "Labels", "class_numbers", "members_file", "observe", "prepare"]
+__all__ = ["Block", "class_numbers", "in_options", "members_file", "observe", "prepare"]
 
 Ints = NDArray[np.int64]
+# How errors speak of arguments in Python, and how the command line says the same.
+SPOKEN = (
+    (r"positive=['\"]?([^'\", ]+)['\"]?", r"--positive \1"),
+    (r"AggregateClassifier\(3\) or .*\]\)\. Where .*", "--classes 3 or --classes a,b,c"),
+    (r"Observations\(…, classes=\[(.*?)\]\)", r"--classes \1"),
+    (r"classes=\[(.*?)\]", r"--classes \1"),
+    (r"n_classes", "--classes"),
+    (r"Rank\(tie_margin=…\)", "--observe rank:tie_margin=…"),
+    (r'missing="(drop|error)"', r"--on-missing \1"),
+    (r"use AggregateRegressor for numbers", "leave --classes out where targets are numbers"),
+    (r"; ids of members: Observations.from_ids", ""),
+)
+
+
+def in_options(text: str) -> str:
+    """A message of the library, with options in place of arguments."""
+    for pattern, said in SPOKEN:
+        text = re.sub(pattern, said, text)
+    return re.sub(r"(--classes) ('[^ ]*'(?:, '[^ ]*')*)", _unquoted, text)
+
+
+def _unquoted(found: re.Match[str]) -> str:
+    return f"{found[1]} {found[2].replace(chr(39), '').replace(', ', ',')}"
 
 
 @dataclass
@@ -33,21 +61,15 @@ class Block:
     observations: Any
     records: Ints
     remarks: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)  # what the user should not miss
 
     def explain(self, error: Exception) -> Mistake:
         """An error of the library, with the line of the file in place of the set's number."""
         if not isinstance(error, SetError):
-            return Mistake(f"{self.spec.file}: {error}")
+            return Mistake(f"{self.spec.file}: {in_options(str(error))}")
         column = self.spec.y[0] if len(self.spec.y) == 1 else None
-        return self.table.wrong(int(self.records[error.set]), column, f"the set {error.said}")
-
-
-@dataclass
-class Labels:
-    """The class labels in order; None where targets are numbers."""
-
-    names: list[str] | None
-    given: bool = False  # the user named them, so that y may hold these names
+        at = int(self.records[error.set])
+        return self.table.wrong(at, column, in_options(f"the set {error.said}"))
 
 
 def members_file(spec: SetsSpec) -> tuple[Path, dict[str, str]]:
@@ -56,10 +78,12 @@ def members_file(spec: SetsSpec) -> tuple[Path, dict[str, str]]:
     head, colon, tail = spec.members.rpartition(":")
     if colon and "=" in tail:
         path, options = head, tail
-    names = {"set": "set", "row": "row", "weight": ""}
+    names = {"set": "set", "row": "row", "weight": "", "count": ""}
     found = parse(f"members:{options}")[2]
     if set(found) - set(names):
-        raise Mistake(f"--members {spec.members}: the columns are set=…, row=… and weight=…")
+        raise Mistake(
+            f"--members {spec.members}: the columns are set=…, row=…, weight=… and count=…"
+        )
     return Path(path), {**names, **{k: str(v) for k, v in found.items()}}
 
 
@@ -77,56 +101,99 @@ def prepare(spec: SetsSpec, missing: Sequence[str]) -> tuple[Any, Table]:
 
 
 def observe(
-    spec: SetsSpec, made: Any, table: Table, rows: Table, id_column: str, labels: Labels
+    spec: SetsSpec,
+    made: Any,
+    table: Table,
+    rows: Table,
+    id_column: str,
+    classes: Sequence[str] | None,
+    on_missing: str = "",
 ) -> Block:
-    """The observations of one file of sets."""
+    """The observations of one file of sets; `classes` are the names of classes, if given."""
     import setwise as sw
+    from setwise._matching import Mismatch, said, settle
 
-    y, known = _labels(spec, made, table, labels)
-    block = Block(spec, table, None, np.flatnonzero(known))
+    told, known, classes = _seen(spec, made, table, classes)
     if not known.any():
         raise Mistake(f"{spec.file}, column {', '.join(spec.y)}: no set has a label")
-    if not known.all():
-        block.remarks.append(f"{int((~known).sum()):,} without a label are left out")
-    indices, sizes, weights = _members(block, rows, id_column)
-    set_weight = None
-    if spec.weight:
-        set_weight = table.numbers(spec.weight)[known]
-        bad = ~((set_weight >= 0) & (set_weight < np.inf))
-        if bad.any():
-            at = int(bad.argmax())
-            said = f"expected a weight of at least 0, got {set_weight[at]:g}"
-            raise table.wrong(int(block.records[at]), spec.weight, said)
+    block = Block(spec, table, None, np.flatnonzero(known))
     try:
-        sets = sw.Sets(np.split(indices, np.cumsum(sizes)[:-1]), weights=weights)
+        sets, block.records, left = _members(spec, table, rows, id_column, told, known, made.size)
+        with warnings.catch_warnings(record=True) as lost:
+            warnings.simplefilter("always")
+            counts = settle(left, on_missing or None)
+    except Mismatch as error:
+        raise _mismatch(error, spec, table, rows) from None
+    block.remarks += [f"left out: {said(counts)}"] if counts else []
+    block.notes += [f"{spec.file}, {in_options(str(w.message))}" for w in lost]
+    if told is not None:
+        told = told.take(block.records)
+        if spec.rows_columns:
+            keys = [table.keys(name) for name in spec.rows_columns]
+            lines = [[column[i] for column in keys] for i in block.records]
+            told = made.pointed(told, lines, spec.rows_columns)
+    weight = _weights(block) if spec.weight else None
+    try:
         block.observations = sw.Observations(
-            made, sets, None if y is None else y[known], set_weight
+            made, sets, told, weight, positive=spec.positive or None, classes=classes
         )
     except (ValueError, TypeError) as error:
         raise block.explain(error) from None
     return block
 
 
-def _labels(
-    spec: SetsSpec, made: Aggregate, table: Table, labels: Labels
-) -> tuple[NDArray[np.float64] | None, NDArray[np.bool_]]:
-    """y, and which sets have one."""
-    from setwise.likelihood import ClassLabel, Order, Targets
+def _mismatch(error: Any, spec: SetsSpec, table: Table, rows: Table) -> Mistake:
+    """An error of matching names, with its place."""
+    said, names = in_options(str(error)), ", ".join(spec.group or spec.rows_columns) or None
+    if error.entry is not None:
+        return table.wrong(error.entry, names, said)
+    if error.row is not None:
+        lines = read(members_file(spec)[0]) if spec.members else rows
+        return lines.wrong(error.row, names, said)
+    return Mistake(f"{spec.file}: {said}")
 
-    outcome = made.outcome(Targets(), None)
-    if isinstance(outcome, Order) and not spec.y:
-        return None, np.ones(len(table), dtype=bool)
+
+def _seen(
+    spec: SetsSpec, made: Aggregate, table: Table, classes: Sequence[str] | None
+) -> tuple[Given | None, NDArray[np.bool_], Sequence[str] | None]:
+    """y as the file has it, which sets have one, and the classes that it may name."""
+    from setwise._given import Given
+    from setwise.likelihood import ClassLabel, Label, Order, PerClass, Position, Targets
+
+    outcome = made.outcome(Targets(2, discrete=True), None)  # what y is, if targets are classes
     if not spec.y:
+        if isinstance(outcome, Order) or outcome.unsaid is not None:
+            return None, np.ones(len(table), dtype=bool), None
         raise Mistake(
             f"name the column of {spec.file} with the labels, as in --y {table.names[-1]}"
         )
-    of_classes = made.outcome(Targets(len(labels.names or ()) or None), None)
-    if labels.given and labels.names and isinstance(of_classes, ClassLabel):
-        return class_numbers(table, spec.y[0], labels.names)
     try:
-        return outcome.read([table.numbers(name) for name in spec.y])
+        if len(spec.y) == 1 and isinstance(outcome, Label | ClassLabel | Position):
+            named = isinstance(outcome, ClassLabel) and classes is not None
+            values = table.labels(spec.y[0], as_texts=named or bool(outcome.members))
+            told, known = made.table(Given(values, isinstance(values, list)))
+            return told, known, classes if named else None
+        columns = [table.numbers(name) for name in spec.y]
+        names = tuple(spec.y) if len(columns) > 1 else None
+        if names == tuple(str(i) for i in range(len(columns))):
+            names = None
+        numbers = columns[0] if len(columns) == 1 else np.column_stack(columns)
+        told, known = made.table(Given(numbers, columns=names))
+        return told, known, classes if names and isinstance(outcome, PerClass) else None
     except ValueError as error:
-        raise Mistake(f"{spec.file}: {error}") from None
+        raise Mistake(f"{spec.file}: {in_options(str(error))}") from None
+
+
+def _weights(block: Block) -> NDArray[np.float64]:
+    """The weight of each set."""
+    spec, table = block.spec, block.table
+    out = table.numbers(spec.weight)[block.records]
+    bad = ~((out >= 0) & (out < np.inf))
+    if bad.any():
+        at = int(bad.argmax())
+        said = f"expected a weight of at least 0, got {out[at]:g}"
+        raise table.wrong(int(block.records[at]), spec.weight, said)
+    return out
 
 
 def class_numbers(
@@ -146,40 +213,37 @@ def class_numbers(
 
 
 def _members(
-    block: Block, rows: Table, id_column: str
-) -> tuple[Ints, Ints, NDArray[np.float64] | None]:
-    """Row numbers of all members, set after set; sizes; weights of the members."""
-    spec, table, records = block.spec, block.table, block.records
+    spec: SetsSpec,
+    table: Table,
+    rows: Table,
+    id_column: str,
+    told: Given | None,
+    known: NDArray[np.bool_],
+    size: int | None,
+) -> tuple[Sets, Ints, Unmatched]:
+    """The sets, the record of each, and what does not match."""
+    from setwise._by_name import grouped, listed_members
+
     if spec.rows_columns:
-        return (*_listed(spec, table, rows, id_column, records), None)
-    weights = None
+        keys = [table.keys(name) for name in spec.rows_columns]
+        order = rows.order(id_column)
+        if not id_column:
+            _check_numbers(table, spec.rows_columns, keys, rows)
+        return listed_members([*zip(*keys, strict=True)], order, known, size)
     if spec.group:
-        names, keys, members = spec.group, _joined(rows, spec.group), np.arange(len(rows))
-        number = _numbers(table, names, records)
-        empty = f"no row of {rows.path} has this {', '.join(names)}"
-    else:
-        path, column = members_file(spec)
-        names, listed = [column["set"]], read(path, [column["set"], column["row"]], table.missing)
-        number, keys = _numbers(table, names, records), listed.keys(column["set"])
-        unknown = {*keys} - {*table.keys(column["set"])}
-        if unknown:
-            block.remarks.append(f"{len(unknown):,} sets of {path} are not in {spec.file}")
-        wanted = np.array([k in number for k in keys])
-        members = _row_numbers(listed, column["row"], rows, id_column, wanted)
-        weights = listed.numbers(column["weight"]) if column["weight"] else None
-        empty = f"{path} has no member of this set"
-    which = np.array([number.get(k, -1) for k in keys], dtype=np.int64)
-    order = np.argsort(which, kind="stable")
-    order = order[which[order] >= 0]
-    sizes = np.bincount(which[order], minlength=len(records))
-    if not sizes.all():
-        at = int(records[int((sizes == 0).argmax())])
-        found = ", ".join(str(table.keys(n)[at]) for n in names)
-        n_empty = int((sizes == 0).sum())
-        more = f" ({n_empty:,} such sets)" if n_empty > 1 else ""
-        said = f"{empty}: {found!r}{more}; remove the line or leave its label empty"
-        raise table.wrong(at, ", ".join(names), said)
-    return members[order], sizes, None if weights is None else weights[order]
+        names = spec.group
+        return grouped(_joined(rows, names), _joined(table, names), told, known)
+    path, column = members_file(spec)
+    listed = read(path, [column["set"], column["row"]], table.missing)
+    members, order = listed.keys(column["row"]), rows.order(id_column)
+    if not id_column:
+        _check_numbers(listed, [column["row"]], [members], rows)
+    weights, counts = (
+        listed.numbers(column[name]) if column[name] else None for name in ("weight", "count")
+    )
+    keys_of_sets = _joined(table, [column["set"]])
+    groups = _joined(listed, [column["set"]])
+    return grouped(groups, keys_of_sets, told, known, members, order, weights, counts)
 
 
 def _joined(table: Table, columns: Sequence[str]) -> list[Any]:
@@ -190,59 +254,16 @@ def _joined(table: Table, columns: Sequence[str]) -> list[Any]:
     return [None if None in parts else parts for parts in zip(*found, strict=True)]
 
 
-def _numbers(table: Table, columns: Sequence[str], records: Ints) -> dict[Any, int]:
-    """The number of each set that has a label, by its key; every key may occur only once."""
-    keys, name = _joined(table, columns), ", ".join(columns)
-    first: dict[Any, int] = {}
-    for i, found in enumerate(keys):
-        if found is None:
-            raise table.wrong(i, name, "the set has no name")
-        if found in first:
-            before = table.where(first[found]).rpartition(", ")[2]
-            raise table.wrong(
-                i, name, f"{found!r} was there before, on {before}: one line for each set"
-            )
-        first[found] = i
-    return {keys[record]: i for i, record in enumerate(records.tolist())}
-
-
-def _listed(
-    spec: SetsSpec, table: Table, rows: Table, id_column: str, records: Ints
-) -> tuple[Ints, Ints]:
-    """Members named by columns of the sets file; an empty field is no member."""
-    given = [np.array([k is not None for k in table.keys(name)]) for name in spec.rows_columns]
-    wanted = np.zeros(len(table), dtype=bool)
-    wanted[records] = True
-    members = np.column_stack(
-        [
-            _row_numbers(table, name, rows, id_column, wanted & there)[records]
-            for name, there in zip(spec.rows_columns, given, strict=True)
-        ]
-    )
-    there = np.column_stack(given)[records]
-    sizes = there.sum(1)
-    if not sizes.all():
-        at = int(records[int((sizes == 0).argmax())])
-        raise table.wrong(at, spec.rows_columns[0], "the set has no members")
-    return members[there], sizes
-
-
-def _row_numbers(
-    table: Table, column: str, rows: Table, id_column: str, wanted: NDArray[np.bool_]
-) -> Ints:
-    """The row that each name stands for (−1 where it is not `wanted`)."""
-    keys = table.keys(column)
-    out: list[int] = [-1] * len(table)
-    order = rows.order(id_column)
-    for i in np.flatnonzero(wanted).tolist():
-        found = order.get(keys[i])
-        if found is None:
-            what = f"{rows.path} has no row with {id_column} {keys[i]!r}"
-            if not id_column:
+def _check_numbers(
+    table: Table, names: Sequence[str], keys: Sequence[Sequence[str | None]], rows: Table
+) -> None:
+    """Raises where a row's number is none: nothing else would tell that rows have names."""
+    order = rows.order("")
+    for name, column in zip(names, keys, strict=True):
+        for i, found in enumerate(column):
+            if found is not None and found not in order:
                 what = (
-                    f"expected a row number from 0 to {len(rows) - 1:,}, got {keys[i]!r} (if rows "
+                    f"expected a row number from 0 to {len(rows) - 1:,}, got {found!r} (if rows "
                     f"have names, say which column holds them: --id)"
                 )
-            raise table.wrong(i, column, what)
-        out[i] = found
-    return np.array(out, dtype=np.int64)
+                raise table.wrong(i, name, what)

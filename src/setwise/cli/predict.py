@@ -86,7 +86,10 @@ def load(folder: Path, trusted: bool = False) -> tuple[Any, Columns]:
         raise Mistake(f"{folder}: there is no such folder; give the one that setwise fit wrote")
     columns = Columns.load(folder)
     try:
-        return sw.load(folder, trusted=trusted), columns
+        est = sw.load(folder, trusted=trusted)
+        if est.encoder_ is None:
+            raise Mistake(f"{folder}: the model was not fitted to a table with names of columns")
+        return est, columns
     except (ValueError, ImportError) as error:
         raise Mistake(str(error).replace("give trusted=True", "give --trusted")) from None
 
@@ -98,17 +101,19 @@ def _predictions(
     """Tables of predictions."""
     import numpy as np
 
+    from setwise.cli.columns import encoded, types
     from setwise.cli.files import arrow, batches
+    from setwise.cli.tables import Table
     from setwise.distributions import interval, point_estimate
 
     pa = arrow()
-    types = columns.types
-    if id and id not in types:
-        types[id] = pa.string()
+    wanted = types(est.encoder_)
+    if id and id not in wanted:
+        wanted[id] = pa.string()
     first = 0
-    for data in batches(path, types, size, columns.missing):
-        X, lost = columns.encode(data, path)
-        unknown.update(lost)
+    for data in batches(path, wanted, size, columns.missing):
+        X = encoded(est.encoder_, data, Table(path, data), first)
+        unknown.update(X.unknown)
         out: dict[str, Any] = {"row": np.arange(first, first + len(X))}
         if id:
             out = {id: data.column(id)}

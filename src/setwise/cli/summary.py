@@ -17,7 +17,7 @@ __all__ = ["facts", "outcome", "words"]
 
 def facts(fitting: Fitting) -> dict[str, Any]:
     """The data of the fit, for machines."""
-    kinds = {f.name: f.kind for f in fitting.columns.features}
+    kinds = {column.name: column.kind for column in fitting.X.encoder.columns}
     used = {i for b in fitting.blocks for i in b.observations.sets.indices.tolist()}
     return {
         "rows": {
@@ -30,7 +30,7 @@ def facts(fitting: Fitting) -> dict[str, Any]:
             "missing_values": sum(fitting.rows.column(name).null_count for name in kinds),
         },
         "sets": [_block_facts(b) for b in fitting.blocks],
-        "classes": fitting.labels.names,
+        "classes": fitting.labels,
         "family": None if fitting.family is None else repr(fitting.family),
         "learner": repr(fitting.learner),
         "seed": fitting.spec.seed,
@@ -49,8 +49,7 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
     for remark in fitting.left_out:
         details += f"\nleft out {remark}"
     if rows["missing_values"]:
-        filled = ", filled with medians" if fitting.columns.one_hot else ""
-        details += f"\n{rows['missing_values']:,} missing values{filled}"
+        details += f"\n{rows['missing_values']:,} missing values"
     if rows["in_no_set"]:
         details += f"\n{rows['in_no_set']:,} rows are in no set"
     n = len(rows["features"])
@@ -58,7 +57,7 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
     out = [("Rows", text, details)]
     for i, block in enumerate(fitting.blocks):
         out.append(("Sets" if i == 0 else "", *_block_words(block)))
-    classes = fitting.labels.names
+    classes = fitting.labels
     target = f"{len(classes)} classes" if classes else f"{type(fitting.family).__name__} targets"
     details = f"{told['n_train']:,} sets to learn from, {told['n_held_out']:,} held out"
     if told["n_held_out"]:
@@ -69,8 +68,8 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
         )
     if fitting.shared_rows:
         details += "\nheld-out sets share rows with others, as most sets do"
-    if classes and not all(name.isdigit() for name in classes):
-        details = f"classes {some(classes)}\n{details}"
+    if classes and classes != [*range(len(classes))]:
+        details = f"classes {some([str(name) for name in classes])}\n{details}"
     return [*out, ("Model", f"{told['learner']} of {target}", details)]
 
 

@@ -29,6 +29,8 @@ from setwise.cli.files import (
 
 __all__ = ["Table", "read"]
 
+MOSTLY = 0.5  # a column with a larger share of numbers is meant to hold numbers
+
 
 @dataclass
 class Table:
@@ -65,6 +67,21 @@ class Table:
         elif not (is_numeric(column.type) or pa.types.is_boolean(column.type)):
             raise Mistake(f"{self.path}, column {name}: expected numbers, got {column.type}")
         return floats(column)
+
+    def labels(self, name: str, as_texts: bool) -> NDArray[np.float64] | list[str | None]:
+        """A column of labels: numbers where all are, unless these are wanted as texts too."""
+        column = self.column(name)
+        if not (is_text(column.type) or as_texts):
+            return self.numbers(name)
+        found = self.keys(name)
+        known = [v for v in found if v is not None]
+        numeric = sum(map(is_number, known))
+        if numeric == len(known) and not as_texts:
+            return self.numbers(name)
+        if len(known) > numeric > MOSTLY * len(known):
+            at = next(i for i, v in enumerate(found) if v is not None and not is_number(v))
+            raise self.wrong(at, name, f"expected a number, got {found[at]!r}")
+        return found
 
     def keys(self, name: str) -> list[str | None]:
         """A column of names as texts: 7, 7.0 and "7" are the same name."""

@@ -22,7 +22,7 @@ from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family, point_estimate
 from setwise.errors import SetError
 from setwise.likelihood.outcome import Number, Numbered, Outcome, SetSizes, Targets
-from setwise.likelihood.texts import TIES, class_codes
+from setwise.likelihood.texts import TIES, as_number, class_codes
 from setwise.likelihood.unknown import Unknown
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -93,8 +93,8 @@ class Aggregate(ABC):
         if not pointing or np.ndim(y.values) != 1:
             return y
         values = y.listed(self)
-        if not y.texts and {*values} <= {v for v in pointing if v is not None} | {0.5}:
-            return y
+        if {*map(as_number, values)} <= {*pointing, 0.5}:
+            return y  # numbers that mean what they are
         out: list[Any] = []
         for value, line in zip(values, lines, strict=True):
             at = line.index(value) if value in line else None

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise.errors import check_each
+from setwise.likelihood.texts import as_number
 from setwise.sets import Sets
 
 __all__ = ["check_totals", "counts_of", "expect", "floats", "numbers", "padded", "whole"]
@@ -25,17 +26,9 @@ def floats(who: object, y: Any) -> Floats:
         return np.require(y, np.float64, "W")
     except (TypeError, ValueError) as error:
         for at, value in enumerate(y):
-            if isinstance(value, str) and not _is_number(value):
+            if isinstance(value, str) and as_number(value) is None:
                 raise TypeError(f"{who!r} needs numbers as y, got {value!r} for set {at}") from None
         raise TypeError(f"{who!r} needs numbers as y: {error}") from error
-
-
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def numbers(

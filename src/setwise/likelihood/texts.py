@@ -16,7 +16,7 @@ import numpy as np
 from setwise.errors import SetError
 from setwise.frames import key
 
-__all__ = ["TIES", "against", "class_codes", "spoken_numbers", "words_of"]
+__all__ = ["TIES", "against", "as_number", "class_codes", "spoken_numbers", "words_of"]
 
 YES_NO = {
     **dict.fromkeys(("yes", "true", "positive", "y", "t", "pos", "present"), 1.0),
@@ -72,6 +72,11 @@ def _meant(value: Any, words: Mapping[str, float]) -> float | None:
         word = value.strip().casefold()
         if word in words:
             return words[word]
+    return as_number(value)
+
+
+def as_number(value: Any) -> float | None:
+    """A number, or the text of one; None for anything else."""
     try:
         return float(value)
     except (TypeError, ValueError):

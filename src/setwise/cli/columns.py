@@ -6,6 +6,7 @@ a missing value, and fingerprints of some rows, by which rows of the fit are kno
 
 from __future__ import annotations
 
+import hashlib
 import shlex
 from collections.abc import Collection
 from dataclasses import asdict, dataclass, field
@@ -23,10 +24,12 @@ from setwise.cli.tables import Table
 from setwise.frames import ColumnError, Encoded, Encoder
 from setwise.io.persistence import notes_of
 
-__all__ = ["Columns", "choose_columns", "encoded", "fingerprints"]
+__all__ = ["Columns", "choose_columns", "encoded", "known_rows", "some_rows", "types"]
 
 KEPT = "columns"  # what the notes of a saved model call them
 SOME = 256  # rows of the fit whose fingerprints are kept
+DISTINCT = 0.9  # share of rows with features of their own, without which none are kept
+ONE = np.uint64(1)  # a shift by it leaves numbers that any reader of JSON takes
 
 
 @dataclass
@@ -104,11 +107,28 @@ def encoded(encoder: Encoder, data: Any, rows: Table, first: int = 0) -> Encoded
         raise rows.wrong(first + error.row, error.column, error.said) from None
 
 
-def fingerprints(X: Encoded, rows: Any = slice(None)) -> NDArray[np.uint64]:
-    """A number for each row that tells it from others with different features."""
-    values = np.ascontiguousarray(X.values[rows] + 0.0)  # there are two zeros
-    bits = np.where(np.isnan(values), np.uint64(1), values.view(np.uint64))
-    odd = np.random.default_rng(0).integers(0, 2**63, bits.shape[1], np.uint64) * 2 + 1
-    mixed = bits ^ (bits >> np.uint64(29))
-    found: NDArray[np.uint64] = (mixed * odd).sum(1, dtype=np.uint64)
-    return found >> np.uint64(1)  # fit for JSON: whole numbers of 63 bits
+def fingerprints(rows: Table, id: str | None, X: Encoded) -> NDArray[np.uint64]:
+    """A number for each row by which it is known again: of its name, or else of its features."""
+    if id and id in rows.names:
+        found = [hashlib.blake2b(str(k).encode(), digest_size=8).digest() for k in rows.keys(id)]
+        return np.frombuffer(b"".join(found), np.uint64) >> ONE
+    values = np.ascontiguousarray(X.values + 0.0)  # there are two zeros
+    bits = np.where(np.isnan(values), ONE, values.view(np.uint64))
+    odd = np.random.default_rng(0).integers(0, 2**63, bits.shape[1], np.uint64) * 2 + ONE
+    mixed: NDArray[np.uint64] = ((bits ^ (bits >> np.uint64(29))) * odd).sum(1, dtype=np.uint64)
+    return mixed >> ONE
+
+
+def some_rows(rows: Table, id: str | None, X: Encoded, used: NDArray[np.int64]) -> list[int]:
+    """Fingerprints of some of the rows in sets; none where features do not tell rows apart."""
+    every = fingerprints(rows, id, X)[used]
+    if len(np.unique(every)) < DISTINCT * len(every):
+        return []
+    return sorted(np.random.default_rng(0).permutation(every)[:SOME].tolist())
+
+
+def known_rows(columns: Columns, rows: Table, X: Encoded) -> float:
+    """The share of the rows of the fit that are among these."""
+    if not columns.rows:
+        return 0.0
+    return float(np.isin(columns.rows, fingerprints(rows, columns.id, X)).mean())

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Command", "evaluate"]
 
+KNOWN = 0.1  # of the rows of the fit; fewer are not worth a word
+
 
 def evaluate(
     ctx: typer.Context,
@@ -43,7 +45,7 @@ def evaluate(
     """
     from rich.console import Console
 
-    from setwise.cli.columns import encoded
+    from setwise.cli.columns import encoded, known_rows
     from setwise.cli.tables import read
 
     console = Console(stderr=json, highlight=False)
@@ -61,6 +63,7 @@ def evaluate(
         result["sets"] = [_by_sets(est, columns, X, table, id, block) for block in blocks]
     if truth:
         result["truth"] = _by_truth(est, X, table, truth)
+        result["truth"]["of_the_fit"] = known_rows(columns, table, X)
     facts_table(console, _words(result, rows))
     if json:
         typer.echo(as_json(result))
@@ -165,4 +168,8 @@ def _words(result: dict[str, Any], rows: Path) -> list[tuple[str, str, str]]:
         details += f"\nafter alignment: set labels identify this model {one['identifiability']}"
     elif "why_not_aligned" in one:
         details += f"\nnot aligned: {one['why_not_aligned']}"
+    if (share := one["of_the_fit"]) >= KNOWN:
+        some = "these are" if share > 0.95 else f"among these are {share:.0%} of"
+        details += f"\n{some} the rows of the fit: the model, which has learned from their sets, "
+        details += "may predict new rows less well"
     return [*out, ("Rows", text, details)]

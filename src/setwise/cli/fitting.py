@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from setwise.cli.columns import SOME, Columns, choose_columns, fingerprints
+from setwise.cli.columns import Columns, choose_columns, some_rows
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.membership import Block, in_options, observe, prepare
@@ -17,8 +17,6 @@ from setwise.cli.names import family, learner
 from setwise.cli.tables import read
 
 __all__ = ["Fitting"]
-
-DISTINCT = 0.9  # of some rows, at least this share must differ to be known again
 
 
 class Fitting:
@@ -107,11 +105,8 @@ class Fitting:
     def columns(self) -> Columns:
         """What is to be kept beside the model."""
         used = np.unique(np.concatenate([o.sets.indices for o in self.observations]))
-        some = np.random.default_rng(0).permutation(used)[:SOME]
-        prints = fingerprints(self.X, np.sort(some))
-        if len(np.unique(prints)) < DISTINCT * len(prints):
-            prints = prints[:0]  # features do not tell rows apart
-        return Columns(self.spec.id or None, list(self.spec.missing), prints.tolist())
+        some = some_rows(self.rows, self.spec.id, self.X, used)
+        return Columns(self.spec.id or None, list(self.spec.missing), some)
 
     @property
     def observations(self) -> list[Any]:
@@ -180,13 +175,19 @@ class Fitting:
 
     def judge(self, est: Any) -> dict[str, Any]:
         """Likelihoods of the sets, and what labels of their kind and these very sets identify."""
+        from setwise.summary.verdict import guesses, verdict
+
         scores = {}
         for name, some in (("train", self.train_sets), ("held_out", self.held_out)):
             if some:
                 scores[name] = est.score(self.X, some, profile=True)
                 scores[f"{name}_constant"] = est.score_constant(self.X, some)
+        best = est.leaderboard_[0] if self.held_out and est.leaderboard_ else None
+        n = sum(map(len, self.held_out))
         return {
             "log_likelihood": scores,
+            "verdict": verdict(best["gain"], best["gain_error"], n) if best else "",
+            "guesses": [g._asdict() for g in guesses(est, self.X, self.held_out)],
             "steps": est.steps_ or len(est.history_),
             "identifiability": est.identifiability_.facts(),
             "open": est.diagnose(self.X, self.observations),

@@ -106,14 +106,20 @@ def _block_words(block: Block) -> tuple[str, str]:
 
 def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, str]]:
     """The outcome of the fit, for people."""
+    from setwise.summary.verdict import Guess, times
+
     scores = result["log_likelihood"]
     which = "held_out" if "held_out" in scores else "train"
     name = "held-out" if which == "held_out" else "training"
-    gain = scores[which] - scores[f"{which}_constant"]
-    text = f"log-likelihood {scores[which]:.4g} per {name} set"
-    details = f"{scores[which + '_constant']:.4g} without features"
-    if gain <= 0:
-        details += ": the features do not help to predict these labels"
+    constant = scores[f"{which}_constant"]
+    text = result["verdict"] or "no sets were held out, so nobody knows how good it is"
+    details = "\n".join(
+        [
+            *(str(Guess(**one)) for one in result["guesses"]),
+            f"log-likelihood {scores[which]:.4g} per {name} set, {constant:.4g} without features: "
+            f"each is {times(scores[which] - constant)} times as probable",
+        ]
+    )
     found = result["identifiability"]
     saved = f"{result['model']} ({result['seconds']:.1f} s)"
     new = f"new{fitting.rows.path.suffix}"

@@ -199,6 +199,10 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         labels = getattr(self, "classes_", None)
         return self._objective(self.family_, X, observations, "observations", labels)
 
+    def _in_order(self, observations: Any) -> list[Observations]:
+        """Observations about classes in the order of the model."""
+        return in_order(listed(observations), getattr(self, "classes_", None))
+
     def _check_fitted(self) -> None:
         check_is_fitted(
             self, msg="this %(name)s is not fitted yet: call fit(X, observations) first"
@@ -249,7 +253,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def posterior(self, X: Any, observations: Observations) -> Posterior:
         """What is known of each member once its set's y is known."""
-        (one,) = in_order(listed(observations), getattr(self, "classes_", None))
+        (one,) = self._in_order(observations)
         return posterior(one, self._distribution(X), self.alignment_)
 
     def score(

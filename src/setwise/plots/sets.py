@@ -64,7 +64,7 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
     often they occur at each predicted probability. The grey band (the bars) is where 95 % of such
     curves (shares) lie by chance if the model is right.
     """
-    observations = one_kind(observations)
+    (observations,) = est._in_order(one_kind(observations))
     aggregate = observations.aggregate
     d = est._distribution(X)
     targets = Targets.of(d)

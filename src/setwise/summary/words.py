@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import textwrap
 from typing import Any, TypedDict
 
@@ -12,6 +13,7 @@ from setwise._html import table as html_table
 from setwise.distributions import Categorical
 from setwise.learners.inputs import n_features, n_rows
 from setwise.observations import Observations
+from setwise.summary.verdict import verdict
 
 __all__ = ["Data", "brief", "data_of", "facts", "minus", "table"]
 
@@ -162,18 +164,17 @@ def _gain(est: Any, brief: bool = False) -> str:
         return words
     words += f" ({minus(f'{score:.4g}')} against {minus(f'{constant:.4g}')})"
     apart = APART.get(str(getattr(est, "validation_", None)))
-    return words + (f", on {apart}" if apart else "")
+    words += f", on {apart}" if apart else ""
+    best = next(iter(_board(est)), {})
+    if not best.get("gain_error", math.nan) > 0:
+        return words
+    return f"{words}: {verdict(best['gain'], best['gain_error'])}"
 
 
 def tried_of(est: Any) -> list[str]:
     """What was tried before this model was chosen, a line for each."""
-    board = getattr(est, "leaderboard_", None)
-    if board is None:
-        return []
-    if hasattr(board, "to_dict"):  # a data frame
-        board = board.to_dict("records")
     out = []
-    for entry in board:
+    for entry in _board(est):
         facts = {k: v for k, v in entry.items() if v is not None and v == v}
         words = [_short(str(facts.pop("learner", "")), 50)]
         words += [
@@ -181,6 +182,12 @@ def tried_of(est: Any) -> list[str]:
         ]
         out.append(", ".join(words))
     return out
+
+
+def _board(est: Any) -> list[dict[str, Any]]:
+    board: Any = getattr(est, "leaderboard_", None)
+    found: list[dict[str, Any]] = board.to_dict("records") if hasattr(board, "to_dict") else board
+    return found or []
 
 
 # ---- as text and as HTML

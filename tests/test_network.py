@@ -2,7 +2,9 @@
 
 import copy
 import dataclasses
+import functools
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -14,6 +16,7 @@ from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 from sklearn.base import clone
 from sklearn.datasets import load_digits
+from sklearn.exceptions import ConvergenceWarning
 from torch import nn
 
 import setwise as sw
@@ -342,8 +345,108 @@ def test_an_interrupted_fit_goes_on_to_the_same_bits(tmp_path, classes):
         network.fit(dataclasses.replace(task(Progress()), seed=99))
     file = tmp_path / "checkpoint" / "checkpoint.safetensors"
     file.write_bytes(file.read_bytes()[:-100])
-    with pytest.raises(ValueError, match="cut short or altered"):
+    with pytest.raises(ValueError, match=r"cut short or altered .*; delete it to begin anew"):
         network.fit(task(Progress()))
+
+
+def halved(step, total):
+    return 0.5
+
+
+def scheduled(factor):
+    def schedule(step, total):
+        return factor
+
+    return schedule
+
+
+def noisy(x):
+    return x + 0.1
+
+
+def weights(value):
+    module = nn.Linear(3, 1)
+    with torch.no_grad():
+        module.weight.fill_(value)
+        module.bias.fill_(0.0)
+    return module
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"lr": 0.01},
+        {"epochs": 4},
+        {"patience": 5},
+        {"schedule": "constant"},
+        {"schedule": halved},
+        {"schedule": scheduled(0.25)},
+        {"schedule": functools.partial(halved, total=1)},
+        {"augment": None},
+        {"module": weights(0.5)},
+        {"module": nn.Sequential(weights(0.25))},
+        {"X": 1e-9},
+        {"eval": 3},
+        {"eval": None},
+        {"sets": 1},
+        {"y": 1e-9},
+    ],
+    ids=lambda change: "-".join(change),
+)
+def test_a_checkpoint_is_for_one_fit(change, tmp_path):
+    def fit(X=0.0, eval=2, sets=0, y=0.0, **more):
+        rng = np.random.default_rng(0)
+        rows = rng.normal(size=(40, 3))
+        truth, rows[0, 0] = rows[:, 0] + y, rows[0, 0] + X
+        o = sw.Mean().observe(truth, sw.Sets.random(40, 30, 2, seed=sets))
+        given = {} if eval is None else {"eval": (rows, Objective(sw.Normal(), [sw.Mean().observe(
+            truth, sw.Sets.random(40, 30, 2, seed=eval))], 40))}  # fmt: skip
+        usual = {"module": weights(0.25), "epochs": 3, "lr": 0.02, "augment": noisy}
+        usual |= {"schedule": scheduled(0.5), "checkpoint": tmp_path}
+        return Network(**{**usual, **more}).fit(make_task(rows, sw.Normal(), [o], **given))
+
+    fit()
+    fit()  # has nothing left to do
+    with pytest.raises(ValueError, match="of another fit"):
+        fit(**change)
+
+
+@pytest.mark.parametrize("name", ["schedule", "augment"])
+def test_functions_without_a_name_need_a_fit_without_checkpoint(name, tmp_path):
+    for function in (lambda *given: given[0], scheduled(object()), Items([1.0]).__getitem__):
+        with pytest.raises(ValueError, match=f"has to know {name} again, but .* has no name"):
+            Network(**{name: function}, **SMALL, checkpoint=tmp_path).fit(linear_task())
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    network = Network(hidden=(4,), epochs=2, checkpoint=tmp_path)
+    network.fit(linear_task())
+    file, rng = tmp_path / "checkpoint.safetensors", np.random.default_rng(0)
+    whole = file.read_bytes()
+    for i in range(60):
+        text, at = bytearray(whole), int(rng.integers(len(whole)))
+        if i % 3:
+            text[at] ^= 1 << int(rng.integers(8))
+        file.write_bytes(bytes(text if i % 3 else text[:at]))
+        with pytest.raises(ValueError, match="cut short or altered"):
+            network.fit(linear_task())
+    file.write_bytes(whole)
+    network.fit(linear_task())
+
+
+@pytest.mark.parametrize("learner", ["network", "ensemble"])
+def test_checkpoints_of_all_fits_that_held_out_sets_need(learner, tmp_path):
+    made = Network(hidden=(4,), epochs=2, device="cpu", checkpoint=tmp_path)
+    made = sw.Ensemble(made, n=2) if learner == "ensemble" else made
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 2))
+    means = sw.Mean().observe(X[:, 0], sw.Sets.random(60, 40, 2, seed=0))
+    est = sw.AggregateRegressor(learner=made, random_state=0, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        first = est.fit(X, means).predict(X)
+        assert len(list(tmp_path.iterdir())) >= 6
+        np.testing.assert_array_equal(est.fit(X, means).predict(X), first)
 
 
 # ---- what it takes

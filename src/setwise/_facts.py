@@ -51,12 +51,16 @@ def checked(value: Any, kind: Any, what: str) -> Any:
     if kind is Any:
         return value
     if origin in (Union, UnionType):
-        for one in inside:
+        if value is None and NoneType in inside:
+            return None
+        others = [one for one in inside if one is not NoneType]
+        for one in others:
             try:
                 return checked(value, one, what)
-            except ValueError as error:
-                said = error
-        raise said if len(inside) == 2 and value is not None else _other(value, kind, what)
+            except ValueError:
+                if len(others) == 1:
+                    raise
+        raise _other(value, kind, what)
     if origin is Literal:
         if any(type(value) is type(one) and value == one for one in inside):
             return value

@@ -9,29 +9,46 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from glob import escape
 from pathlib import Path
 
 __all__ = ["beside", "locked", "sync"]
 
+OWNED = sys.platform != "win32"  # where a lock would keep others from writing to the file
 WAIT = 60.0  # seconds for another writer
 PAUSE = 0.01
 
 
 @contextmanager
 def beside(path: Path) -> Iterator[Path]:
-    """A name beside `path` to write a file under; in the end it replaces `path`.
+    """A file beside `path` to write to; in the end it replaces `path`.
 
-    If anything goes wrong before, `path` stays as it was.
+    If anything goes wrong before, `path` stays as it was. What a writer that was killed has left
+    is swept by the next one.
     """
+    for left in path.parent.glob(f".{escape(path.name)}.*.part"):
+        _sweep(left)
     new = path.with_name(f".{path.name}.{secrets.token_hex(4)}.part")
-    try:
-        yield new
-        sync(new)
-        new.replace(path)
-        sync(path.parent)
-    finally:
-        with suppress(OSError):  # of a disk that can no longer be written to
-            new.unlink(missing_ok=True)
+    with new.open("xb") as alive:
+        if OWNED:
+            _lock(alive.fileno())
+        else:
+            alive.close()
+        try:
+            yield new
+            sync(new)
+            new.replace(path)
+            sync(path.parent)
+        finally:
+            with suppress(OSError):  # of a disk that can no longer be written to
+                new.unlink(missing_ok=True)
+
+
+def _sweep(left: Path) -> None:
+    """Removes a file that nobody writes to any more."""
+    with suppress(OSError), left.open("rb") as file:
+        if OWNED and _lock(file.fileno()):
+            left.unlink()
 
 
 def sync(path: Path) -> None:

@@ -54,6 +54,7 @@ class Task:
     seed: int = 0
     progress: Progress = dataclasses.field(default_factory=Progress)
     place: Place | None = None  # where to fit, if not here
+    stage: str = ""  # which of several fits to parts of the sets this is
 
     @property
     def intercept(self) -> Intercept:

@@ -72,11 +72,13 @@ class Ensemble(Learner):
             raise ValueError(f'Ensemble: resample is "sets" or None, got {self.resample!r}')
         learner = resolve(self.learner)
         tasks = []
-        for seed in np.random.SeedSequence(task.seed).generate_state(self.n):
+        seeds = np.random.SeedSequence(task.seed).generate_state(self.n)
+        for i, seed in enumerate(seeds):
             objective = task.objective
             if self.resample == "sets":
                 objective = resampled(objective, np.random.default_rng(seed))
-            tasks.append(dataclasses.replace(task, objective=objective, seed=int(seed % 2**31)))
+            more: dict[str, Any] = {"seed": int(seed % 2**31), "stage": f"{task.stage}-copy{i}"}
+            tasks.append(dataclasses.replace(task, objective=objective, **more))
         fitted = _each([learner] * self.n, tasks, f"Ensemble of {self.n} {type(learner).__name__}")
         return _joined(fitted, np.full(self.n, 1 / self.n), task)
 

@@ -140,9 +140,10 @@ def _row(trial: Trial, constant: Trial) -> dict[str, Any]:
 
 def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Progress) -> Trial:
     begin, fitted, raws = time.perf_counter(), [], []
-    for split in splits:
+    for i, split in enumerate(splits):
         held_out = split.X, split.held.objective
-        part = dataclasses.replace(task, objective=split.learn, eval=held_out, progress=progress)
+        more: dict[str, Any] = {"progress": progress, "stage": f"{task.stage}-part{i}"}
+        part = dataclasses.replace(task, objective=split.learn, eval=held_out, **more)
         one = learner.fit(part)
         fitted.append(one._replace(shared=one.shared.detach().double().cpu()))
         raws.append(torch.from_numpy(np.ascontiguousarray(one.model.raw(split.X))))
@@ -219,7 +220,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     choice = choose(learner, task, splits)
     if apart == "rows" and not choice.best.score > choice.constant:
         others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
-        again = choose(learner, task, others)
+        again = choose(learner, dataclasses.replace(task, stage="-sets"), others)
         if again.best.score > again.constant:
             choice, splits, apart = again, others, "sets"
     best = choice.best

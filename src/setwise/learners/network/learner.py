@@ -20,6 +20,7 @@ from setwise._facts import checked
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.encoding import as_numbers
+from setwise.learners.network.fingerprint import fingerprint
 from setwise.learners.network.initialization import begin
 from setwise.learners.network.modules import MLP, RawNetwork, Rows, make_body, predict, units
 from setwise.learners.network.training import Settings, Training, resolve_schedule
@@ -29,7 +30,7 @@ from setwise.objective import Objective
 __all__ = ["Network", "NetworkModel"]
 
 FILE = "network.safetensors"
-CHECKPOINT = "checkpoint.safetensors"
+CHECKPOINT = "checkpoint{}.safetensors"
 PILOT = 0.25  # of the usual steps: more would make it surer of its classes, not more right
 DOUBT = 0.2  # weight of equal probabilities that a guide's probabilities are mixed with
 
@@ -146,8 +147,8 @@ class Network(Learner):
     the likelihood, in mixed precision, "tf32" rounds factors of products of matrices on CUDA.
     `compile=True` passes the module through `torch.compile`, which takes a while and pays for large
     ones. `checkpoint` is a folder that is written to after every epoch: an interrupted fit resumes
-    from there, to the same weights. X may also be a tensor of any shape (rows, …) or a map-style
-    `Dataset`.
+    from there, to the same weights; a checkpoint of other data, choices or first weights is
+    refused. X may also be a tensor of any shape (rows, …) or a map-style `Dataset`.
 
     >>> import setwise as sw
     >>> X = np.linspace(-1, 1, 200)[:, None]
@@ -215,16 +216,18 @@ class Network(Learner):
             return network
 
         cuda = [settings.device] if settings.device.type == "cuda" else []
-        path = None if self.checkpoint is None else Path(self.checkpoint) / CHECKPOINT
+        path, digest = None, ""
         with torch.random.fork_rng(devices=cuda):
-            ready = rows.prepared(make(0).prepare)
+            network = make(0)
+            ready = rows.prepared(network.prepare)
+            if self.checkpoint is not None:
+                path = Path(self.checkpoint) / CHECKPOINT.format(task.stage)
+                digest = fingerprint(task, rows, settings, network, self.patience)
             if task.restarts > 1 and not (path and path.exists()):
                 network = begin(make, task, ready, settings, self._effort)
-            else:
-                network = make(0)
             torch.manual_seed(task.seed)
             training = Training(network, task, ready, settings, task.seed)
-            converged = training.run(task, self.patience, path)
+            converged = training.run(task, self.patience, path, digest)
         shared = training.shared.detach().double().cpu()
         model = NetworkModel(training.network, rows.n_features)
         return Fitted(model, shared, converged, training.kept)

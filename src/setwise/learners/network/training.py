@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import math
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -202,16 +201,17 @@ class Training:
 
     # ---- the whole way
 
-    def run(self, task: Task, patience: int | None, path: Path | None) -> bool:
+    def run(
+        self, task: Task, patience: int | None, path: Path | None = None, digest: str = ""
+    ) -> bool:
         """Trains until all epochs are over or patience ends; returns whether that is convergence.
 
-        `path` is that of the checkpoint.
+        `path` is that of the checkpoint, `digest` says of which fit it has to be.
         """
         objective, settings = task.objective, self.settings
         total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
         held = held_out(task, self.network)
         sets = None if held is None else held[2]
-        digest = "" if path is None else _digest(task, self.rows, settings, self.network)
         if path is not None and path.exists():
             self.resume(path, digest, task, sets)
         with task.progress.running("Network", total=settings.epochs):
@@ -273,8 +273,11 @@ class Training:
 
     def resume(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
         """Goes on from a checkpoint."""
-        tensors, facts = read_tensors(path)
-        if facts["digest"] != digest:
+        try:
+            tensors, facts = read_tensors(path)
+        except ValueError as error:
+            raise ValueError(f"{error}; delete it to begin anew") from None
+        if facts.get("digest") != digest:
             raise ValueError(
                 f"the checkpoint in {path.parent} is of another fit (other data, parameters or "
                 f"random_state): give each fit its own folder, or delete it to begin anew"
@@ -297,25 +300,6 @@ class Training:
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-
-def _digest(task: Task, rows: Rows, settings: Settings, network: RawNetwork) -> str:
-    """A digest of what a fit depends on."""
-    digest = hashlib.blake2b(digest_size=16)
-    functions = {n: getattr(getattr(settings, n), "__name__", "") for n in ("schedule", "augment")}
-    plain = dataclasses.asdict(settings) | functions
-    digest.update(repr((plain, network, task.seed, task.free, task.restarts, len(rows))).encode())
-    arrays: list[Any] = [task.raw.numpy(), task.shared.numpy()]
-    for o in task.objective.observations:
-        digest.update(repr(o).encode())
-        sets = o.sets
-        arrays += [sets.indices, sets.offsets, sets.weights, sets.counts, o.y, o.weight]
-    if rows.table is not None:
-        arrays.append(rows.table.cpu().contiguous().flatten().view(torch.uint8).numpy())
-    for array in arrays:
-        if array is not None:
-            digest.update(np.ascontiguousarray(array).data)
-    return digest.hexdigest()
 
 
 def held_out(task: Task, network: RawNetwork) -> tuple[Rows, NDArray[np.int64], HeldOut] | None:

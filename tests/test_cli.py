@@ -232,7 +232,8 @@ def test_several_kinds_in_one_fit_and_in_one_file(data):
     assert again["log_likelihood"] == found["log_likelihood"]
     assert Path("sub/model/setwise.json").is_file()
     Path("fit.toml").write_text(
-        'rows = "people.csv"\nid = "name"\ndrop = "town"\nseed = 3\n[set]\nn_estimators = 5\n'
+        'rows = "people.csv"\nid = "name"\ndrop = "town"\nseed = 3\nlearner = "lightgbm"\n'
+        "[set]\nn_estimators = 5\n"
         '[[sets]]\nfile = "towns.csv"\nobserve = "mean"\ny = "income"\ngroup = "town"\n'
         '[[sets]]\nfile = "pairs.csv"\nobserve = "rank"\ny = "higher"\n'
         'rows-columns = "first,second"\n'
@@ -421,7 +422,9 @@ def test_mistakes_in_json_lines_and_parquet(data):
         (f"{MEANS} --learner em", ["em:RandomForestRegressor"]),
         (f"{MEANS} --learner linear --set alpa=1", ["alpa", "alpha"]),
         (f"{MEANS} --set n_estimators", ["name=value"]),
-        (f"{MEANS} --set objective=l2", ["likelihood"]),
+        (f"{MEANS} --on-missing never", ["--on-missing is drop or error"]),
+        (f"{MEANS} --learner lightgbm --set objective=l2", ["likelihood"]),
+        (f"{MEANS} --set n_estimators=5", ["a learner that you name", "--learner lightgbm"]),
         (f"{MEANS} --noise laplace=-1", ["positive"]),
         (f"{MEANS} --features nothing", ["no column 'nothing'"]),
         (f"{MEANS} --out people.csv", ["is a file"]),

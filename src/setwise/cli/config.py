@@ -66,7 +66,7 @@ class FitSpec:
     on_missing: str = ""
     classes: list[str] = field(default_factory=list)
     family: str = ""
-    learner: str = "lightgbm"
+    learner: str = "auto"
     set: dict[str, Any] = field(default_factory=dict)
     eval: float = 0.2
     seed: int = 0

@@ -38,7 +38,7 @@ def fit(
     on_missing: c.OnMissing = "",
     classes: Annotated[str, typer.Option(help="Number of classes, or their names a,b,c.")] = "",
     family: Annotated[str, typer.Option(help="Distribution of a target. Default: normal.")] = "",
-    learner: Annotated[str, typer.Option(help="Default: lightgbm. Also linear, network, …")] = "",
+    learner: Annotated[str, typer.Option(help="Default: auto. Also linear, lightgbm, …")] = "",
     set: Annotated[
         list[str] | None, typer.Option("--set", help="Option of the learner: n_estimators=300.")
     ] = None,

@@ -13,7 +13,7 @@ from setwise.cli.columns import Columns, choose_columns, some_rows
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.membership import Block, in_options, observe, prepare
-from setwise.cli.names import family, learner
+from setwise.cli.names import family, learner, spelled
 from setwise.cli.tables import read
 
 __all__ = ["Fitting"]
@@ -30,6 +30,13 @@ class Fitting:
         self.rows = read(spec.rows, [*others], spec.missing)
         for name in others:
             self.rows.column(name)
+        if spec.set and spelled(spec.learner) == "auto":
+            raise Mistake(
+                "--set is for a learner that you name, as in --learner lightgbm --set "
+                "n_estimators=300"
+            )
+        if spec.on_missing not in ("", "drop", "error"):
+            raise Mistake(f"--on-missing is drop or error, got {spec.on_missing}")
         self.learner = learner(spec.learner, spec.set)
         self.n_classes, names = _classes(spec)
         prepared = [(s, *prepare(s, spec.missing)) for s in spec.sets]

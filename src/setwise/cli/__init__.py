@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
-from setwise.cli.common import Failure, Mistake, plug_in
+from setwise.cli.common import INTERRUPTED, Failure, Mistake, plug_in
 
 __all__ = ["COMMANDS", "app"]
 
@@ -43,6 +43,9 @@ class _Commands(TyperGroup):
         except (Mistake, Failure) as error:
             typer.secho(f"Error: {' '.join(str(error).split())}", err=True, fg="red")
             raise typer.Exit(error.code) from None
+        except KeyboardInterrupt:
+            typer.secho("Interrupted: nothing was written", err=True, fg="yellow")
+            raise typer.Exit(INTERRUPTED) from None
 
 
 def _load(name: str) -> Any:

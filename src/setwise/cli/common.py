@@ -17,9 +17,12 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "Failure", "Mistake", "as_json", "beside", "facts_table", "note", "number", "plug_in", "split",
-    "writing",
+    "INTERRUPTED", "Failure", "Mistake", "as_json", "beside", "facts_table", "note", "number",
+    "plug_in", "split", "writing",
 ]  # fmt: skip
+
+
+INTERRUPTED = 130  # the exit code after Ctrl-C, as shells have it
 
 
 class Mistake(Exception):

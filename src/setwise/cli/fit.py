@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.common import Failure, Mistake, as_json, facts_table, note, writing
+from setwise.cli.common import INTERRUPTED, Failure, Mistake, as_json, facts_table, note, writing
 from setwise.cli.config import Command, FitSpec
 
 __all__ = ["Command", "fit"]
@@ -100,6 +100,8 @@ def _run(spec: FitSpec, json: bool) -> None:
     facts_table(console, outcome(result, fitting))
     if json:
         typer.echo(as_json(result))
+    if est.interrupted_:
+        raise typer.Exit(INTERRUPTED)
 
 
 def _check_out(out: Path) -> None:

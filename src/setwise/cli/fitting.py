@@ -140,11 +140,15 @@ class Fitting:
 
         It is the first estimator, with a note, where the last fit has no better likelihood.
         """
-        if not self.held_out:
+        if not self.held_out or est.interrupted_:
             return est, []
         every = self.observations
         new = copy.copy(est)
         notes = self._watched(new, lambda: new.refit(self.X, every))
+        if new.interrupted_:
+            est.interrupted_ = True
+            return est, ["the last fit to all sets was interrupted: the model has not seen those "
+                         "that were held out"]  # fmt: skip
         if new.score(self.X, every, profile=True) >= est.score(self.X, every, profile=True):
             return new, notes
         return est, ["a last fit to all sets came out worse: the model has not seen those held out"]

@@ -27,6 +27,7 @@ from setwise.io import Saveable
 from setwise.learners import Learner, Model, Place, Task
 from setwise.learners import resolve as resolve_learner
 from setwise.learners.inputs import n_features, n_rows, take_rows
+from setwise.learners.interruption import interruptible, stopped
 from setwise.learners.progress import Progress
 from setwise.learners.reading import ReadsTables, read_table, table_like
 from setwise.likelihood import Aggregate
@@ -67,6 +68,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
     identifiability_: Identifiability
     alignment_: Alignment | None
     history_: list[dict[str, Any]]
+    interrupted_: bool = False
     leaderboard_: list[dict[str, Any]]
     validation_: str | None
     held_out_score_: float | None
@@ -100,6 +102,9 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         is fitted to all sets. `eval` is a pair (X, observations) that is held out instead, and not
         learned from in the end. `leaderboard_` lists what was tried, `validation_` says what the
         held-out sets had of their own: their "rows", or where all share rows only the "sets".
+
+        Ctrl-C ends a fit after the step that is under way and keeps the best model so far, where
+        the learner makes steps; `interrupted_` says so. A second one ends it at once.
 
         With a `dask.distributed.Client` as `client`, trees grow on its workers (`XGBoost`,
         `LightGBM`, and ensembles of them), to the same model. X may then be a Dask data frame or
@@ -159,13 +164,23 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             place=place,
         )
         apart = "given" if splits else None
-        with at_most(learner.threads(task)):
+        with interruptible(), at_most(learner.threads(task)):
             if validation and not splits:
                 splits, apart = hold_out(X, objective, task.seed)
             fitted, learner, shared, spread, choice, self.validation_ = fit_best(
                 learner, task, splits, apart
             )
-        if not fitted.converged:
+            interrupted = stopped()
+        self.__dict__.pop("interrupted_", None)
+        if interrupted:
+            self.interrupted_ = True
+            warnings.warn(
+                f"the fit was interrupted: the model is the best one so far, of {learner!r}"
+                + (f" after {fitted.steps:,} steps" if fitted.steps else ""),
+                UserWarning,
+                stacklevel=3,
+            )
+        elif not fitted.converged:
             warnings.warn(
                 f"{learner!r} stopped before it converged: the model may not be the best one; give "
                 f"it more iterations, or a penalty",

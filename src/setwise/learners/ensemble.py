@@ -17,6 +17,7 @@ from torch import Tensor
 from setwise._facts import checked
 from setwise.distributions import Family
 from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
+from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
 from setwise.objective import Objective
 
@@ -80,7 +81,7 @@ class Ensemble(Learner):
             more: dict[str, Any] = {"seed": int(seed % 2**31), "stage": f"{task.stage}-copy{i}"}
             tasks.append(dataclasses.replace(task, objective=objective, **more))
         fitted = _each([learner] * self.n, tasks, f"Ensemble of {self.n} {type(learner).__name__}")
-        return _joined(fitted, np.full(self.n, 1 / self.n), task)
+        return _joined(fitted, np.full(len(fitted), 1 / len(fitted)), task)
 
     def for_steps(self, steps: int) -> Ensemble:
         """The same with a learner that takes so many steps."""
@@ -112,6 +113,7 @@ class Blend(Learner):
                 f"{self.weights!r}"
             )
         fitted = _each(learners, [task] * len(learners), "Blend")
+        weights = weights[: len(fitted)]
         return _joined(fitted, weights / weights.sum(), task)
 
 
@@ -132,6 +134,8 @@ def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list
         for learner, task in zip(learners, tasks, strict=True):
             found.append(learner.fit(dataclasses.replace(task, progress=Progress(0))))
             progress.advance()
+            if stopped():  # a copy that is not complete is kept where it is the only one
+                return found[: max(1, len(found) - 1)]
     return found
 
 

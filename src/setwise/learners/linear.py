@@ -16,6 +16,7 @@ from torch import Tensor
 from setwise._arrays import read_arrays, write_arrays
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import as_array
+from setwise.learners.interruption import stopped
 from setwise.objective import Objective, Point
 
 __all__ = ["Linear"]
@@ -193,6 +194,11 @@ def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, boo
         coef, raw, shared = unpack(v, torch.zeros_like(task.shared))
         return pack(*point(x).product(raw, shared), coef)
 
+    def step(x: Array) -> None:
+        task.progress.step(train=-point(x).value / weight)
+        if stopped():
+            raise StopIteration
+
     coef = np.zeros(shape)
     if task.guide is not None:
         dense = table.toarray() if sparse.issparse(table) else table
@@ -201,7 +207,7 @@ def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, boo
     begin = np.concatenate([coef.ravel(), task.shared.numpy()[:n_shared]])
     found = optimize.minimize(
         value, begin, jac=True, hessp=product, method="trust-ncg",
-        callback=lambda x: task.progress.step(train=-point(x).value / weight),
+        callback=step,
         options={"maxiter": learner.max_iter, "gtol": learner.tol, "max_trust_radius": 1e4},
     )  # fmt: skip
     coef, _, shared = unpack(np.asarray(found.x), task.shared)

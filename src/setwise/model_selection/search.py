@@ -70,6 +70,8 @@ def _fit_and_score(
 ) -> dict[str, Any]:
     begin = time.perf_counter()
     est.fit(X, train, **fit_params)
+    if getattr(est, "interrupted_", False):
+        raise KeyboardInterrupt
     fitted = time.perf_counter()
     last, table = est, X
     if isinstance(est, Pipeline):

@@ -23,6 +23,7 @@ from torch import Tensor
 from setwise.learners import Blend, Fitted, Learner, Network, Task
 from setwise.learners.ensemble import at_shared, average, match
 from setwise.learners.inputs import n_rows, take_rows
+from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
 from setwise.objective import Batch, Objective, judge
@@ -54,7 +55,8 @@ class Trial(NamedTuple):
     raws: list[Tensor]  # of the held-out rows, in each split, beside `shared`
     sets: Tensor  # what each held-out set adds to the score
     seconds: float
-    fitted: Fitted | None = None  # where there is one split only
+    fitted: Fitted | None = None  # to the first split
+    parts: int = 0  # splits that it was fitted to
 
 
 class Choice(NamedTuple):
@@ -114,9 +116,13 @@ def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
                     raise
                 failed.append({"learner": repr(candidate), "error": str(error)})
             task.progress.advance(type(candidate).__name__)
+            if stopped():
+                trials = [t for t in trials if t.parts == len(splits)] or trials
+                splits = splits[: trials[0].parts]
+                break
     trials.sort(key=lambda trial: -trial.score)
     kinds = {type(trial.learner): trial for trial in reversed(trials)}  # the best of each kind
-    top = sorted(kinds.values(), key=lambda trial: -trial.score)[:BLENDED]
+    top = sorted(kinds.values(), key=lambda trial: -trial.score)[: 0 if stopped() else BLENDED]
     for size in range(2, len(top) + 1):
         trials += [_blend(some, task, splits) for some in combinations(top, size)]
     trials.sort(key=lambda trial: -trial.score)
@@ -147,10 +153,13 @@ def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Pr
         one = learner.fit(part)
         fitted.append(one._replace(shared=one.shared.detach().double().cpu()))
         raws.append(torch.from_numpy(np.ascontiguousarray(one.model.raw(split.X))))
+        if stopped():
+            break
     steps = round(float(np.mean([one.steps for one in fitted])))
     final = learner.for_steps(steps) if steps else learner
-    trial = _judged(final, task, splits, raws, [one.shared for one in fitted], begin)
-    return trial._replace(fitted=fitted[0] if len(fitted) == 1 else None)
+    done = splits[: len(fitted)]
+    trial = _judged(final, task, done, raws, [one.shared for one in fitted], begin)
+    return trial._replace(fitted=fitted[0], parts=len(done))
 
 
 def _blend(some: Sequence[Trial], task: Task, splits: Sequence[Split]) -> Trial:
@@ -218,18 +227,20 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         spread = torch.zeros(task.objective.family.n_spread, dtype=torch.float64)
         return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None, apart)
     choice = choose(learner, task, splits)
-    if apart == "rows" and not choice.best.score > choice.constant:
+    if apart == "rows" and not choice.best.score > choice.constant and not stopped():
         others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
         again = choose(learner, dataclasses.replace(task, stage="-sets"), others)
         if again.best.score > again.constant:
             choice, splits, apart = again, others, "sets"
     best = choice.best
-    done = best.fitted if splits[0].learn is task.objective else None
+    done = best.fitted if splits[0].learn is task.objective or stopped() else None
     if done is None:
         progress = Progress(task.progress.verbose)
         done = best.learner.fit(dataclasses.replace(task, progress=progress))
         if not task.progress.history:
             task.progress.history[:] = progress.history
+        if stopped() and best.fitted is not None:
+            done = best.fitted
     if saddle is not None:
         saddle.check(task, done, best.learner)
     if not best.score > choice.constant:

@@ -27,6 +27,7 @@ from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.boosting.leaves import Leaves, positive, solve_leaves
 from setwise.learners.boosting.trees import Trees
 from setwise.learners.inputs import take_rows
+from setwise.learners.interruption import stopped
 from setwise.objective import HeldOut, Objective, Point
 
 __all__ = ["Boosting", "Chosen", "Forest", "library"]
@@ -198,6 +199,8 @@ class Boosting(Learner):
                 if not worse:
                     kept = run.rounds, run.shared
                 if held and patience and run.rounds - best_round >= int(patience):
+                    break
+                if stopped():
                     break
         if not self.coupled and not run.point.value <= begin:
             warnings.warn(

@@ -25,6 +25,7 @@ from setwise.learners.em.files import read_estimator, write_estimator
 from setwise.learners.em.targets import targets_for, to_raw
 from setwise.learners.em.trainer import Trainer, predict
 from setwise.learners.inputs import as_array, take_rows
+from setwise.learners.interruption import stopped
 from setwise.objective import Objective, judge
 
 __all__ = ["EM"]
@@ -118,7 +119,7 @@ class EM(Learner):
                     here, damp = new, min(1.0, 2 * damp) if new.score > best.score else damp
                 best = max(best, new, key=lambda i: i.score)
                 kept = new if kept is None else max(kept, new, key=lambda i: i.score)
-                if stale >= self.patience:
+                if stale >= self.patience or stopped():
                     break
         if kept is None or kept.score == -math.inf:
             raise ValueError(

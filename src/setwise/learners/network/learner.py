@@ -118,6 +118,8 @@ def _described(told: Told, tensors: dict[str, Tensor]) -> MLP:
 class _PilotProgress(Progress):
     """Shows a bar that says what it is about, and leaves the record of the fit alone."""
 
+    keeps = False
+
     @contextmanager
     def running(self, what: str, total: int | None) -> Iterator[None]:
         with super().running(what.replace("Network", "Pilot network"), total):

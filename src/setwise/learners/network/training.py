@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from setwise.learners.base import Task
+from setwise.learners.interruption import stopped
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.layout import Layout, Recorded
 from setwise.learners.network.modules import RawNetwork, Rows, predict
@@ -228,6 +229,8 @@ class Training:
                 task.progress.step(**figures)
                 if path is not None:
                     self.keep(path, digest, task, sets)
+                if stopped():
+                    break
         if self.best is not None and self.stale:
             self.state.load_state_dict(self.best)
         self.weights.release()

@@ -56,13 +56,14 @@ if TYPE_CHECKING:
     from setwise.likelihood import Aggregate, likelihood, log_likelihood
     from setwise.observations import Observations
     from setwise.sets import Sets
+    from setwise.stored import Files
 
 __version__ = "0.2.0"
 
 __all__ = [
     "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
     "CatBoost", "Categorical", "Cauchy", "Choice", "Coarse", "Counts", "Custom", "Difference",
-    "Direct", "Encoder", "Ensemble", "Exponential", "Fold", "Gamma", "Gumbel", "Interval",
+    "Direct", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel", "Interval",
     "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial",
     "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence",
     "PrimaryInstance", "Proportions", "Rank", "Ranking", "SetError", "Sets", "Similarity",
@@ -75,7 +76,7 @@ __all__ = [
 _MODULES = ("checks", "datasets", "distributions", "metrics", "model_selection", "plots")
 _HOMES = (
     "sets", "observations", "errors", "frames", "distributions", "likelihood", "aggregates",
-    "learners", "estimators", "io",
+    "learners", "estimators", "io", "stored",
 )  # fmt: skip
 _HERE: dict[str, Any] = globals()
 

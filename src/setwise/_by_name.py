@@ -10,7 +10,16 @@ from numpy.typing import NDArray
 
 from setwise._given import Given, given
 from setwise._ids import column_values, lines_of, places_of
-from setwise._matching import NO_Y, SHORT, UNKNOWN_ID, Mismatch, Unmatched, match_groups, settle
+from setwise._matching import (
+    NO_Y,
+    SHORT,
+    UNKNOWN_ID,
+    WITHOUT_GROUP,
+    Mismatch,
+    Unmatched,
+    match_groups,
+    settle,
+)
 from setwise.errors import absent
 from setwise.frames import is_frame
 from setwise.sets import Sets
@@ -70,13 +79,27 @@ class ByName:
         >>> means.left_out
         {'rows without a group': 1, 'groups without rows': 1}
         """
-        groups, told, known = _groups(labels), None, np.zeros(0, dtype=bool)
+        stored = labels.sets() if rows is None and hasattr(labels, "sets") else None
+        groups = _groups(labels) if stored is None else stored.names.tolist()
+        told, known = None, np.zeros(0, dtype=bool)
         if y is None:
             keys: list[Any] = [*dict.fromkeys(name for name in groups if not absent(name))]
             known = np.ones(len(keys), dtype=bool)
         else:
             keys, table = _keyed(y)
             told, known = aggregate.table(given(table))
+        if stored is not None:  # whose groups are sets already
+            which, entries, left = match_groups(
+                groups, keys, lambda i, j: told is None or told.same(i, j), known
+            )
+            if lost := len(labels) - int(stored.offsets[-1]):
+                left.counts[WITHOUT_GROUP] = lost
+            sets = stored.take(np.flatnonzero(which >= 0))
+            for name, each in (("weights", weights), ("counts", counts)):
+                if each is not None:
+                    sets = Sets(sets, **{name: np.asarray(column_values(each))[sets.indices]})
+            some = None if told is None else told.take(entries)
+            return cls._made(aggregate, sets, some, settle(left, missing), positive, classes)
         place = None if ids is None else places_of(ids)
         listed = None if rows is None else column_values(rows)
         sets, entries, left = grouped(groups, keys, told, known, listed, place, weights, counts)

@@ -112,6 +112,9 @@ class Sets(Reductions, ByIds, SetsHtml):
         >>> sets.names.tolist(), sets[0].tolist()
         (['b', 'a'], [0, 2])
         """
+        if hasattr(labels, "sets"):  # a column of files
+            out = labels.sets(missing="error")
+            return out if counts is None else cls(out, counts=_column(counts)[out.indices])
         values = _column(labels)
         missing = np.array([v is None or v != v for v in values.tolist()], dtype=bool)
         if missing.any():
@@ -143,6 +146,8 @@ class Sets(Reductions, ByIds, SetsHtml):
         """
         import narwhals as nw
 
+        if hasattr(frame, "read"):  # files
+            frame = frame[[name for name in (set, row, weight, count) if name is not None]].read()
         table = nw.from_native(frame, eager_only=True)
 
         def column(name: str) -> NDArray[Any]:

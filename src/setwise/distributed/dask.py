@@ -102,7 +102,7 @@ class OnDask:
         self._check_versions(workers)
         hosts = [urlsplit(worker).hostname or "127.0.0.1" for worker in workers]
         port = client.run(free_port, hosts[0], workers=workers[:1])[workers[0]]
-        shares = divide(task.objective, n).shares
+        shares = divide(task.objective.whole(), n).shares
         sent = []
         for rank, (worker, share) in enumerate(zip(workers, shares, strict=True)):
             own = _own_task(task, share, rank, n)

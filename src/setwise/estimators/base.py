@@ -26,16 +26,16 @@ from setwise.inference import Posterior, expected_aggregate, posterior
 from setwise.io import Saveable
 from setwise.learners import Learner, Model, Place, Task
 from setwise.learners import resolve as resolve_learner
-from setwise.learners.inputs import n_features, n_rows, take_rows
+from setwise.learners.inputs import n_features, n_rows, raw_of, take_rows
 from setwise.learners.interruption import interruptible, stopped
 from setwise.learners.progress import Progress
 from setwise.learners.reading import ReadsTables, read_table, table_like
 from setwise.likelihood import Aggregate
 from setwise.likelihood.classes import in_order
-from setwise.objective import Intercept, Objective, judge, listed, objective_of, respread
+from setwise.objective import Intercept, Objective, Parts, judge, listed, objective_of, respread
 from setwise.observations import Observations
 from setwise.sets import Sets
-from setwise.stored import Stored
+from setwise.stored import Files, Stored
 from setwise.summary.described import Described
 from setwise.validation import Split, fit_best, hold_out
 
@@ -140,6 +140,11 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         if validation not in ("auto", None):
             raise ValueError(f'validation is "auto" or None, got {validation!r}')
         X, given = read_table(X if place is None else place.table(X)), listed(observations)
+        if isinstance(X, Stored) and not learner.stored:
+            raise TypeError(
+                f"{learner!r} needs rows in memory: read them first, as in rows.read(), or use "
+                f"Linear, LightGBM, XGBoost or Network"
+            )
         labels = self._class_labels(given)
         family = self._family(labels)
         objective = self._objective(family, X, given, "observations", labels)
@@ -151,7 +156,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             held = self._objective(family, X_eval, eval[1], "eval observations", labels)
             held_out = held.batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
-        identifiability = identify(family, objective.observations)
+        identifiability = identify(family, objective.examples.observations)
         task = Task(
             X,
             objective,
@@ -207,7 +212,8 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         self, family: Family, X: Any, observations: Any, what: str, labels: Any
     ) -> Objective:
         given = in_order(listed(observations, what), labels)
-        return objective_of(family, n_rows(X), given, what, self.overlap)
+        stored = X if isinstance(X, Stored) else None
+        return objective_of(family, n_rows(X), given, what, self.overlap, stored=stored)
 
     def _seen(self, X: Any, observations: Any) -> Objective:
         """The loss of observations of other rows, for the fitted model."""
@@ -236,9 +242,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def _raw(self, X: Any) -> Tensor:
         """Raw parameters as the model was trained to give them."""
-        parts = X.batches() if isinstance(X, Stored) else [X]
-        found = [np.ascontiguousarray(self.model_.raw(part)) for part in parts]
-        raw = torch.from_numpy(found[0] if len(found) == 1 else np.concatenate(found))
+        raw = torch.from_numpy(raw_of(self.model_, X))
         if not bool(raw.isfinite().all()):
             row = int((~raw.isfinite()).nonzero()[0, 0])
             raise ValueError(
@@ -263,6 +267,18 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         Where y names one of several things (a choice, a cell), the most probable of them.
         """
         sets = sets if isinstance(sets, Sets) else Sets(sets)
+        self._check_fitted()
+        table = self._table(X)
+        if not isinstance(table, Stored):
+            return self._expected(table, sets, aggregate)
+        parts, out = Parts(table, sets), []
+        for j in range(len(parts)):
+            some, numbers, members = parts.read([j])
+            own = sets.take(numbers).moved(members)
+            out.append(self._expected(some, own, aggregate.take(numbers)))
+        return np.concatenate(out)
+
+    def _expected(self, X: Any, sets: Sets, aggregate: Aggregate) -> NDArray[np.float64]:
         d = self.predict_dist(X)
         return expected_aggregate(aggregate, map_parameters(d, sets.members), sets)
 
@@ -303,7 +319,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         """What these very sets leave open, in words; an empty list where nothing is."""
         raw, shared = self._rows(X)
         objective = self._seen(X, observations)
-        return diagnose(objective, X, raw, shared)
+        return diagnose(objective, None if isinstance(X, Files) else X, raw, shared)
 
     def align(self, X_few: Any, z_few: Any) -> Self:
         """Settles what sets leave open, from a few rows whose targets are known."""

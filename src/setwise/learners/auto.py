@@ -13,6 +13,7 @@ from setwise.learners.boosting import LightGBM
 from setwise.learners.inputs import as_array, n_features
 from setwise.learners.linear import Linear
 from setwise.learners.network import Network
+from setwise.stored import Stored
 
 __all__ = ["Auto"]
 
@@ -32,6 +33,7 @@ class Auto(Learner):
 
     missing: ClassVar[bool] = True
     sparse: ClassVar[bool] = True
+    stored: ClassVar[bool] = True
 
     def __init__(self, learners: Sequence[str | Learner] | None = None) -> None:
         self.learners = learners
@@ -55,6 +57,8 @@ class Auto(Learner):
         pool = usual if self.learners is None else [resolve(one) for one in self.learners]
         if sparse.issparse(X):
             able = [learner for learner in pool if learner.sparse]
+        elif isinstance(X, Stored):
+            able = [learner for learner in pool if learner.stored]
         elif n_features(X) is None:  # rows that are no lists of numbers
             able = [learner for learner in pool if isinstance(learner, Network)]
         else:

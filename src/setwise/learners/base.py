@@ -23,7 +23,7 @@ from setwise._subclasses import concrete_subclasses
 from setwise._threads import worth
 from setwise.learners.inputs import n_features, n_rows
 from setwise.learners.progress import Progress
-from setwise.objective import Intercept, Objective
+from setwise.objective import Intercept, Objective, Stream
 
 if TYPE_CHECKING:
     from setwise.identifiability import Identifiability
@@ -55,6 +55,13 @@ class Task:
     progress: Progress = dataclasses.field(default_factory=Progress)
     place: Place | None = None  # where to fit, if not here
     stage: str = ""  # which of several fits to parts of the sets this is
+
+    def in_memory(self) -> Task:
+        """The task itself, or one of some sets whose rows are in memory, drawn at random."""
+        if not isinstance(self.objective, Stream):
+            return self
+        X, part = self.objective.some(np.random.default_rng(self.seed))
+        return dataclasses.replace(self, X=X, objective=part)
 
     @property
     def intercept(self) -> Intercept:
@@ -125,6 +132,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
 
     missing: ClassVar[bool] = False  # takes NaN in X
     sparse: ClassVar[bool] = False  # takes scipy sparse X
+    stored: ClassVar[bool] = False  # takes X that is not in memory, see `Stored`
     stops: ClassVar[bool] = True  # learns step by step and is stopped by held-out sets
     distributes: ClassVar[bool] = False  # can be fitted at a `place`
 

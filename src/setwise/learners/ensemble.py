@@ -19,7 +19,7 @@ from setwise.distributions import Family
 from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
 from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
-from setwise.objective import Objective
+from setwise.stored import Stored
 
 if TYPE_CHECKING:
     from setwise.identifiability import Identifiability
@@ -61,6 +61,11 @@ class Ensemble(Learner):
         return resolve(self.learner).sparse
 
     @property
+    def stored(self) -> bool:  # type: ignore[override]
+        """Whether the learner takes X that is not in memory."""
+        return resolve(self.learner).stored
+
+    @property
     def distributes(self) -> bool:  # type: ignore[override]
         """Whether the learner can be fitted by several processes."""
         return resolve(self.learner).distributes
@@ -77,7 +82,7 @@ class Ensemble(Learner):
         for i, seed in enumerate(seeds):
             objective = task.objective
             if self.resample == "sets":
-                objective = resampled(objective, np.random.default_rng(seed))
+                objective = objective.resampled(np.random.default_rng(seed))
             more: dict[str, Any] = {"seed": int(seed % 2**31), "stage": f"{task.stage}-copy{i}"}
             tasks.append(dataclasses.replace(task, objective=objective, **more))
         fitted = _each([learner] * self.n, tasks, f"Ensemble of {self.n} {type(learner).__name__}")
@@ -103,6 +108,11 @@ class Blend(Learner):
         self.learners = learners
         self.weights = weights
 
+    @property
+    def stored(self) -> bool:  # type: ignore[override]
+        """Whether all learners take X that is not in memory."""
+        return all(resolve(learner).stored for learner in self.learners)
+
     def fit(self, task: Task) -> Fitted:
         """Fits the learners one after another."""
         learners = [resolve(learner) for learner in self.learners]
@@ -115,17 +125,6 @@ class Blend(Learner):
         fitted = _each(learners, [task] * len(learners), "Blend")
         weights = weights[: len(fitted)]
         return _joined(fitted, weights / weights.sum(), task)
-
-
-def resampled(objective: Objective, rng: np.random.Generator) -> Objective:
-    """As many sets of each kind, drawn with replacement."""
-    return objective.only(
-        [
-            term.take(np.sort(rng.integers(0, n, n)))
-            for term in objective.terms
-            if (n := len(term.sets))
-        ]
-    )
 
 
 def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list[Fitted]:
@@ -145,7 +144,8 @@ def _joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) 
     shared = sum((w * s for w, s in zip(weights, own, strict=True)), torch.zeros_like(own[0]))
     none = torch.zeros(1, len(family.outputs), dtype=torch.float64)
     offsets = [at_shared(family, none, numbers, shared) for numbers in own]
-    raws = [torch.from_numpy(m.model.raw(task.X)) + o for m, o in zip(fitted, offsets, strict=True)]
+    X = next(task.X.batches()) if isinstance(task.X, Stored) else task.X
+    raws = [torch.from_numpy(m.model.raw(X)) + o for m, o in zip(fitted, offsets, strict=True)]
     matches = [
         dataclasses.replace(match(task.identifiability, raws[0], raw), offset=tuple(o[0].tolist()))
         for raw, o in zip(raws, offsets, strict=True)

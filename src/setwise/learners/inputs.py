@@ -21,6 +21,7 @@ __all__ = [
     "n_features",
     "n_rows",
     "native",
+    "raw_of",
     "take_rows",
 ]
 
@@ -82,6 +83,13 @@ def take_rows(X: Any, rows: NDArray[np.int64]) -> Any:
     return Subset(X, rows.tolist())
 
 
+def raw_of(model: Any, X: Any) -> NDArray[np.float64]:
+    """Raw parameters of all rows by a model, batch by batch where they are not in memory."""
+    parts = X.batches() if isinstance(X, Stored) else [X]
+    found = [np.ascontiguousarray(model.raw(part)) for part in parts]
+    return found[0] if len(found) == 1 else np.concatenate(found)
+
+
 def as_array(X: Any, *, missing: bool, who: str) -> NDArray[np.float64]:
     """X as a float array (rows, features).
 
@@ -92,6 +100,8 @@ def as_array(X: Any, *, missing: bool, who: str) -> NDArray[np.float64]:
         raise TypeError(f"{who} does not take sparse X: use X.toarray(), or setwise.Linear()")
     if isinstance(X, Encoded):
         return X.dense(missing)
+    if isinstance(X, Stored):
+        raise TypeError(f"{who} needs rows in memory: read them first, as in rows.read()")
     if is_frame(X):
         import narwhals as nw
 

@@ -14,10 +14,12 @@ from sklearn.preprocessing import StandardScaler
 from torch import Tensor
 
 from setwise._arrays import read_arrays, write_arrays
+from setwise.learners import linear_parts
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import as_array
 from setwise.learners.interruption import stopped
 from setwise.objective import Objective, Point
+from setwise.stored import Stored
 
 __all__ = ["Linear"]
 
@@ -45,6 +47,7 @@ class Linear(Learner):
     """
 
     sparse: ClassVar[bool] = True
+    stored: ClassVar[bool] = True
     stops: ClassVar[bool] = False
 
     def __init__(
@@ -57,10 +60,17 @@ class Linear(Learner):
     def fit(self, task: Task) -> Fitted:
         """The coefficients, and shared parameters, of largest penalised likelihood."""
         self._penalty()
-        table, mean, scale = _design(task.X)
-        solve = _least_squares if task.objective.quadratic else _newton
+        quadratic = task.objective.quadratic
         with task.progress.running("Linear", None):
-            coef, shared, converged = solve(self, task, table)
+            if isinstance(task.X, Stored):
+                design = linear_parts.Standardized(*task.X.moments())
+                mean, scale = design.mean, design.scale
+                in_parts = linear_parts.least_squares if quadratic else linear_parts.newton
+                coef, shared, converged = in_parts(self, task, design)
+            else:
+                table, mean, scale = _design(task.X)
+                solve = _least_squares if quadratic else _newton
+                coef, shared, converged = solve(self, task, table)
         slopes = coef[:-1] / scale[:, None]
         penalty = self._curvature(task, shared) * scale[:, None] ** 2
         return Fitted(LinearModel(slopes, coef[-1] - mean @ slopes, penalty), shared, converged)
@@ -79,8 +89,7 @@ class Linear(Learner):
         """The second derivative of the penalty in each output's coefficients."""
         objective, alpha = task.objective, self._penalty()
         if alpha and objective.quadratic:
-            weights = [term.least_squares(shared).weight for term in objective.terms]
-            alpha *= float(np.concatenate(weights).mean())
+            alpha *= objective.precision(shared)
         elif objective.of_classes and objective.n_outputs == 2:
             alpha *= 2
         at = shared if objective.quadratic else task.shared

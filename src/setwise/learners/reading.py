@@ -9,14 +9,14 @@ import numpy as np
 
 from setwise.frames import Encoded, Encoder, is_frame
 from setwise.learners.inputs import as_table, check_features, n_features
-from setwise.stored import Stored
+from setwise.stored import FileRows, Files, Stored
 
 __all__ = ["ReadsTables", "read_table"]
 
 
 def read_table(X: Any) -> Any:
     """X for a fit: a frame in numbers, with the encoder that its columns ask for."""
-    X = as_table(X)
+    X = FileRows(X) if isinstance(X, Files) else as_table(X)
     if is_frame(X):
         X = Encoder.of(X).encode(X)
     encoder = getattr(X, "encoder", None)
@@ -60,7 +60,7 @@ class ReadsTables:
 
 def table_like(X: Any, encoder: Encoder | None, number: int | None) -> Any:
     """X in numbers, as an encoder reads it; without one it needs this number of features."""
-    X = as_table(X)
+    X = FileRows(X, encoder) if isinstance(X, Files) else as_table(X)
     if encoder is None or not is_frame(X):
         check_features(X, number)
         read = isinstance(X, Encoded | Stored)

@@ -68,6 +68,17 @@ def leave_saddle(task: Task) -> Saddle | None:
     objective = task.objective
     if task.guide is not None or task.restarts > 1 or objective.quadratic:
         return None
+    few = task.in_memory()
+    if few is not task:
+        if leave_saddle(few) is not None:
+            warnings.warn(
+                "the model without features is a saddle, which these labels give no direction to "
+                "leave; a learner finds one where rows are in memory, as in rows.read()",
+                ConvergenceWarning,
+                stacklevel=6,
+            )
+        task.restarts = few.restarts
+        return None
     told = _told(task)
     if not math.isfinite(told) or (told > WEAK and _exact(objective)):
         return None

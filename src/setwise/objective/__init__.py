@@ -2,7 +2,9 @@
 
 from setwise.objective.given import listed, objective_of
 from setwise.objective.objective import Batch, Objective
+from setwise.objective.parts import Parts
 from setwise.objective.profile import HeldOut, Intercept, Judged, judge, respread, surely_worse
+from setwise.objective.stream import Stream
 from setwise.objective.terms import FirstOrder, LeastSquares, Point, Term
 
 __all__ = [
@@ -13,7 +15,9 @@ __all__ = [
     "Judged",
     "LeastSquares",
     "Objective",
+    "Parts",
     "Point",
+    "Stream",
     "Term",
     "judge",
     "listed",

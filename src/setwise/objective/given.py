@@ -8,8 +8,10 @@ from setwise.distributions import Categorical, Family, Normal
 from setwise.errors import SetError
 from setwise.likelihood import Aggregate, ClassLabel, Label, Targets, find_rule
 from setwise.objective.objective import Objective
+from setwise.objective.stream import Stream
 from setwise.objective.unknown import Unknowns
 from setwise.observations import Observations
+from setwise.stored import Stored
 
 __all__ = ["listed", "objective_of"]
 
@@ -43,8 +45,12 @@ def objective_of(
     what: str,
     overlap: str,
     unknowns: Unknowns | None = None,
+    stored: Stored | None = None,
 ) -> Objective:
-    """The loss of one `Observations` or a list of them, called `what` in errors."""
+    """The loss of one `Observations` or a list of them, called `what` in errors.
+
+    Where the table of the rows is `stored`, its sets are read in parts.
+    """
     given = listed(observations, what)
     if not sum(len(o) for o in given):
         raise ValueError(f"{what}: there are no sets to learn from; give at least one")
@@ -55,7 +61,10 @@ def objective_of(
             said = f"{what}: {o!r} does not fit this task{_other_task(o, family)}"
             raise type(error)(f"{said}: {error}") from None
         _check_labels(o, family)
-    return Objective(family, [o for o in given if len(o)], n_rows, overlap, unknowns)
+    given = [o for o in given if len(o)]
+    if stored is not None:
+        return Stream(family, given, stored, overlap, unknowns=unknowns)
+    return Objective(family, given, n_rows, overlap, unknowns)
 
 
 def _check_labels(o: Observations, family: Family) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -234,7 +234,7 @@ class Objective:
         stays where it begins: without features, noise would explain everything. An observation that
         is impossible whatever the parameters is an error.
         """
-        packed, unit = map(torch.from_numpy, guess(self.family, self.observations))
+        packed, unit = map(torch.from_numpy, guess(self.family, self.examples.observations))
         n, scale = self.n_outputs, max(self.total_weight, 1e-12)
         if not free:
             packed[n:], unit[n:] = 0.0, 0.0
@@ -288,6 +288,37 @@ class Objective:
         return rows.mean(0)
 
     # ---- parts of it
+
+    @property
+    def examples(self) -> Objective:
+        """Sets that are like all others, to look at: itself, where rows are in memory."""
+        return self
+
+    def of(self, observations: Sequence[Observations], overlap: str) -> Objective:
+        """The objective of other observations of the same rows."""
+        return Objective(self.family, observations, self.n_rows, overlap, self.unknowns)
+
+    def whole(self) -> Objective:
+        """The same with the rows of all sets listed in memory."""
+        return self
+
+    def parts(self, X: Any) -> Iterator[tuple[Any, Objective]]:
+        """Some rows of the table X at a time, with an objective over them, which add up to this."""
+        yield X, self
+
+    def resampled(self, rng: np.random.Generator) -> Objective:
+        """As many sets of each kind, drawn with replacement."""
+        drawn = [
+            term.take(np.sort(rng.integers(0, n, n)))
+            for term in self.terms
+            if (n := len(term.sets))
+        ]
+        return self.only(drawn)
+
+    def precision(self, shared: Tensor) -> float:
+        """The mean weight of sets in least squares, where the loss is quadratic."""
+        weights = [term.least_squares(shared).weight for term in self.terms]
+        return float(np.concatenate(weights).mean())
 
     def minibatches(
         self, size: int, rng: np.random.Generator, here: Callable[[], Parameters] | None = None

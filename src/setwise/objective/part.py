@@ -60,28 +60,28 @@ class Part(Objective):
 
     def __init__(self, own: Objective, whole: Whole, guests: Guests, peers: Peers) -> None:
         self.__dict__.update(own.__dict__)
-        self.own_sets, self.whole, self.guests, self.peers = own, whole, guests, peers
+        self.own_sets, self.facts, self.guests, self.peers = own, whole, guests, peers
         self.n_rows = guests.n_own
 
     @property
     def n_sets(self) -> int:
-        return self.whole.n_sets
+        return self.facts.n_sets
 
     @property
     def total_weight(self) -> float:
-        return self.whole.total_weight
+        return self.facts.total_weight
 
     @property
     def quadratic(self) -> bool:
-        return self.whole.quadratic
+        return self.facts.quadratic
 
     @property
     def separable(self) -> bool:
-        return self.whole.separable
+        return self.facts.separable
 
     @property
     def of_classes(self) -> bool:
-        return self.whole.of_classes
+        return self.facts.of_classes
 
     @property
     def times_named(self) -> NDArray[np.int64]:
@@ -92,10 +92,10 @@ class Part(Objective):
         """The same, with the own rows in another order."""
         own = self.own_sets
         every = np.concatenate([rows, np.arange(self.n_rows, own.n_rows)])
-        return Part(own.over(every), self.whole, self.guests.over(rows), self.peers)
+        return Part(own.over(every), self.facts, self.guests.over(rows), self.peers)
 
     def mean(self, rows: Tensor) -> Tensor:
-        return self.peers.sum(rows.sum(0)) / self.whole.rows
+        return self.peers.sum(rows.sum(0)) / self.facts.rows
 
     def with_guests(self, rows: Tensor) -> Tensor:
         """Numbers of the own rows, and behind them those of the guests."""

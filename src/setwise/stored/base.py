@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,10 @@ from numpy.typing import NDArray
 
 from setwise.frames import Encoded, Encoder
 
-__all__ = ["Stored", "Table", "joined"]
+__all__ = ["Stored", "Table", "joined", "numbers"]
 
 Table = Any  # rows in memory: `Encoded`, or an array
+Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
@@ -22,6 +24,8 @@ class Stored(ABC):
 
     encoder: Encoder | None = None  # of its columns, where these have names
     shape: tuple[int, int]  # rows and columns
+    memory = 10**9  # bytes that may be in memory at a time, about
+    scratch: str | Path | None = None  # where copies go
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -29,6 +33,27 @@ class Stored(ABC):
     @abstractmethod
     def batches(self) -> Iterator[Table]:
         """All rows in their order, a part that fits in memory at a time."""
+
+    @property
+    def width(self) -> int:
+        """The columns of `numbers`."""
+        return self.shape[1] if self.encoder is None else len(self.encoder.names(one_hot=True))
+
+    def moments(self) -> tuple[Floats, Floats]:
+        """Mean and deviation of each column of `numbers`; 1 for what does not vary."""
+        count, mean, square = 0, np.zeros(self.width), np.zeros(self.width)
+        for batch in self.batches():
+            x = numbers(batch)
+            own, total = x.mean(0), count + len(x)
+            square += ((x - own) ** 2).sum(0) + (own - mean) ** 2 * (count * len(x) / total)
+            mean += (own - mean) * (len(x) / total)
+            count = total
+        deviation = np.sqrt(square / max(count, 1))
+        return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
+
+    def only(self, rows: Ints) -> Stored:
+        """A table of these rows, whose numbers ascend."""
+        return _Some(self, rows)
 
     def take(self, rows: Ints) -> Table:
         """These rows, in memory."""
@@ -45,6 +70,29 @@ class Stored(ABC):
         place = np.empty_like(order)
         place[order] = np.arange(len(order))
         return joined(found)[place]
+
+
+class _Some(Stored):
+    """Some rows of another table."""
+
+    def __init__(self, of: Stored, rows: Ints) -> None:
+        self.of, self.rows = of, rows
+        self.encoder, self.memory, self.scratch = of.encoder, of.memory, of.scratch
+        self.shape = len(rows), of.shape[1]
+
+    def batches(self) -> Iterator[Table]:
+        begin = 0
+        for batch in self.of.batches():
+            end = begin + len(batch)
+            here = self.rows[slice(*np.searchsorted(self.rows, [begin, end]))]
+            if len(here):
+                yield batch[here - begin]
+            begin = end
+
+
+def numbers(table: Table) -> Floats:
+    """A table as plain numbers, none of which is missing."""
+    return table.dense() if isinstance(table, Encoded) else np.asarray(table, np.float64)
 
 
 def joined(tables: Sequence[Table]) -> Table:

@@ -19,6 +19,7 @@ from setwise.inference import Check, check_observations
 from setwise.inference.standard_errors import StandardErrors
 from setwise.learners import Learner
 from setwise.observations import Observations
+from setwise.stored import Stored
 from setwise.summary.coefficients import aligned
 from setwise.summary.importance import permutation_importance
 from setwise.summary.summary import Summary, summary
@@ -63,7 +64,8 @@ class Described(BaseEstimator):  # type: ignore[misc]
         """Called when a fit has ended."""
         self.data_ = data_of(X, observations)
         self._errors = self._settled = None
-        self._fitted_on = (X, observations) if hasattr(self.model_, "coef") else None
+        here = hasattr(self.model_, "coef") and not isinstance(X, Stored)
+        self._fitted_on = (X, observations) if here else None
 
     def _settle(self, X_few: Any, z: Any) -> None:
         """Called when an alignment was found."""

@@ -24,6 +24,7 @@ APART = {
     "nothing": "sets that were learned from as well",
 }
 WIDTH = 96
+AT_ONCE = 1 << 12  # sets
 TRIED = 8
 Table = tuple[list[str], list[list[str]]]  # its head and its lines
 
@@ -63,9 +64,10 @@ def data_of(X: Any, observations: Any) -> Data:
         if len(o)
     ]
     used = np.zeros(n_rows(X), dtype=bool)
-    for o in listed:
-        used[o.sets.indices] = True
-    members = sum(len(o.sets.indices) for o in listed)
+    for o in listed:  # a part at a time, since sets of stored rows list them when asked
+        for begin in range(0, len(o), AT_ONCE):
+            used[o.sets.take(slice(begin, begin + AT_ONCE)).indices] = True
+    members = sum(int(o.sets.offsets[-1]) for o in listed)
     return {
         "rows": n_rows(X),
         "in_sets": int(used.sum()),

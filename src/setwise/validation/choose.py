@@ -28,6 +28,7 @@ from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
 from setwise.objective import Batch, Objective, judge
 from setwise.validation.folds import SetKFold
+from setwise.validation.stored import held_in_turn
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 
@@ -79,6 +80,12 @@ def hold_out(
     many = [o for o in kinds if len(o) >= FEWEST]
     few = [o for o in kinds if 0 < len(o) < FEWEST]
     n = sum(len(o) for o in many)
+    turns = 1 if n >= MANY else PARTS
+    if stored := held_in_turn(objective, seed, PARTS, turns, FEWEST):
+        held_out = [
+            (part, Objective(objective.family, test, n_rows(X)).batch()) for part, test in stored[0]
+        ]
+        return [Split(part, take_rows(X, held.rows), held) for part, held in held_out], stored[1]
     overlap = "auto" if objective.overlap.startswith("joint") else "independent"
     for what in disjoint if many else ():
         folds = SetKFold(PARTS, disjoint=what, random_state=seed)
@@ -89,9 +96,9 @@ def hold_out(
             except ValueError:  # sets share too many rows
                 continue
         splits = []
-        for fold in found[:1] if n >= MANY else found:
+        for fold in found[:turns]:
             held = Objective(objective.family, fold.test, n_rows(X), overlap).batch()
-            learn = Objective(objective.family, [*fold.train, *few], n_rows(X), overlap)
+            learn = objective.of([*fold.train, *few], overlap)
             splits.append(Split(learn, take_rows(X, held.rows), held))
         return splits, what
     return [], "nothing"

@@ -29,6 +29,7 @@ from setwise.learners.boosting.trees import Trees
 from setwise.learners.inputs import take_rows
 from setwise.learners.interruption import stopped
 from setwise.objective import HeldOut, Objective, Point
+from setwise.stored import Stored
 
 __all__ = ["Boosting", "Chosen", "Forest", "library"]
 
@@ -170,8 +171,8 @@ class Boosting(Learner):
             threads=int(self._take(params, self.names_threads, torch.get_num_threads())),
             peers=task.objective.peers,
         )
-        objective, guide = task.objective, task.guide
-        table = partial(_rows, task.X, rows := _order(objective))
+        objective, guide = task.objective.whole(), task.guide
+        table = partial(_rows, task.X, rows := _order(objective, task.X))
         forest = self._plant(table(), task.raw.numpy(), chosen, params)
         forest.grown_on = table
         if rows is not None:
@@ -226,21 +227,26 @@ class Boosting(Learner):
         return type(self)(coupled=self.coupled, **{self.names_rounds[0]: steps, **others})
 
 
-def _order(objective: Objective) -> NDArray[np.int64] | None:
+def _order(objective: Objective, X: Any) -> NDArray[np.int64] | None:
     """The rows that sets name, None for all rows: trees must not be grown on the others.
 
-    Rows that are in equally many sets follow one another, which makes sums over a row's sets fast.
+    Rows that are in equally many sets follow one another, which makes sums over a row's sets fast;
+    but those that are read from files come as they are there.
     """
     times = objective.times_named
     if times.min() == times.max():
         return None
     used = np.flatnonzero(times)
+    if isinstance(X, Stored):
+        return None if len(used) == len(times) else used
     order: NDArray[np.int64] = used[np.argsort(times[used], kind="stable")]
     return order
 
 
 def _rows(X: Any, rows: NDArray[np.int64] | None) -> Any:
-    return X if rows is None else take_rows(X, rows)
+    if rows is None:
+        return X
+    return X.only(rows) if isinstance(X, Stored) else take_rows(X, rows)
 
 
 @contextmanager

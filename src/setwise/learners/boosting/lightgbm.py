@@ -17,8 +17,10 @@ from setwise.frames import Encoded
 from setwise.learners.base import shares
 from setwise.learners.boosting.base import Boosting, Chosen, Forest
 from setwise.learners.boosting.leaves import Leaves
+from setwise.learners.boosting.lightgbm_batches import categories_of, in_sequence
 from setwise.learners.boosting.trees import Tree, Trees, grown, starting
 from setwise.learners.inputs import n_rows, native
+from setwise.stored import Stored
 
 __all__ = ["LightGBM"]
 
@@ -39,6 +41,7 @@ class LightGBM(Boosting):
     LightGBM(num_leaves=15, learning_rate=0.05)
     """
 
+    stored: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
     names_rounds = ("n_estimators", "num_iterations", "num_boost_round", "num_rounds", "n_iter")
     names_rate = ("learning_rate", "shrinkage_rate", "eta")
@@ -62,11 +65,18 @@ class LightGBM(Boosting):
         params["num_threads"] = chosen.threads
         params["num_class"] = len(start)
         like = _sample(X, params, chosen)
-        data = lightgbm.Dataset(native(X), np.zeros(n_rows(X)), like, params=params)
+        told: dict[str, Any] = {"params": params, "reference": like}
+        if isinstance(X, Stored):
+            table, told["categorical_feature"] = in_sequence(X)
+        else:
+            table = native(X)
+        data = lightgbm.Dataset(table, np.zeros(n_rows(X)), **told)
         if like is not None:
             data.construct()
         params |= _network(chosen.peers)
         booster = lightgbm.Booster(params, data)  # joins the network before it looks at the data
+        if isinstance(X, Stored) and X.encoder is not None:
+            booster.pandas_categorical = categories_of(X.encoder)
         if not any(data.feature_num_bin(i) for i in range(data.num_feature())):
             raise ValueError(
                 f"LightGBM can split none of the {data.num_feature()} features of {n_rows(X)} rows:"
@@ -160,10 +170,10 @@ class LightGBMForest(Forest):
 
     def leaves(self, X: Any) -> Leaves:
         last = self.booster.current_iteration() - 1
-        found = self.booster.predict(
-            native(X), pred_leaf=True, start_iteration=last, num_iteration=1
-        )
-        leaf = torch.from_numpy(np.asarray(found).reshape(n_rows(X), -1).astype(np.int64))
+        options: dict[str, Any] = {"pred_leaf": True, "start_iteration": last, "num_iteration": 1}
+        parts = X.batches() if isinstance(X, Stored) else [X]
+        found = np.concatenate([self.booster.predict(native(part), **options) for part in parts])
+        leaf = torch.from_numpy(found.reshape(n_rows(X), -1).astype(np.int64))
         return Leaves(leaf, [len(v) for v in self.values[-1]])
 
     def close(self) -> None:

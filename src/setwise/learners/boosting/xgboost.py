@@ -20,7 +20,9 @@ from setwise.learners.base import shares
 from setwise.learners.boosting.base import Boosting, Chosen, Forest, library
 from setwise.learners.boosting.leaves import Leaves
 from setwise.learners.boosting.trees import NAN, Trees, grown, starting
+from setwise.learners.boosting.xgboost_batches import from_batches
 from setwise.learners.inputs import n_rows, native
+from setwise.stored import Stored
 
 __all__ = ["XGBoost"]
 
@@ -54,6 +56,7 @@ class XGBoost(Boosting):
     names_seed = ("seed", "random_state")
     names_threads = ("nthread", "n_jobs")
     default_penalty = 1.0
+    stored: ClassVar[bool] = True
     distributes: ClassVar[bool] = True
     refused: ClassVar[dict[str, str]] = {
         "eval_metric": "early stopping goes by the likelihood of the `eval` observations of `fit`",
@@ -85,7 +88,11 @@ class XGBoost(Boosting):
         params |= {"base_score": 0.0, "num_target": len(start)}
         weights = params.pop("feature_weights", None)
         params["nthread"] = chosen.threads
-        data = _matrix(X, table, nthread=chosen.threads, feature_weights=weights)
+        if isinstance(X, Stored):
+            width = {"max_bin": params["max_bin"]} if "max_bin" in params else {}
+            data = from_batches(X, nthread=chosen.threads, **width, **table)
+        else:
+            data = _matrix(X, table, nthread=chosen.threads, feature_weights=weights)
         return XGBoostForest(_library().Booster(params, [data]), start, table, data)
 
 

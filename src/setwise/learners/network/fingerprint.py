@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from setwise.learners.base import Task
 from setwise.learners.network.modules import RawNetwork, Rows
 from setwise.objective import Objective
+from setwise.stored import Ranges
 
 if TYPE_CHECKING:
     from setwise.learners.network.training import Settings
@@ -59,7 +60,8 @@ def _sets(objective: Objective) -> Iterator[bytes]:
     for o in objective.observations:
         yield repr(o).encode()
         sets = o.sets
-        for values in (sets.indices, sets.offsets, sets.weights, sets.counts, o.y, o.weight):
+        members = sets.begins if isinstance(sets, Ranges) else sets.indices
+        for values in (members, sets.offsets, sets.weights, sets.counts, o.y, o.weight):
             array = np.asarray(0 if values is None else values)
             plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
             yield f"{array.dtype} {array.shape}".encode() + plain

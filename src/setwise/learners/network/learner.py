@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Literal, TypedDict
+from typing import Any, ClassVar, Literal, TypedDict
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from setwise._facts import checked
 from setwise.learners.base import Fitted, Learner, Model, Task
+from setwise.learners.inputs import raw_of
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.encoding import as_numbers
 from setwise.learners.network.fingerprint import fingerprint
@@ -161,6 +162,7 @@ class Network(Learner):
     True
     """
 
+    stored: ClassVar[bool] = True
     _effort = 1.0  # share of the usual steps that finds a beginning
 
     def __init__(
@@ -226,7 +228,9 @@ class Network(Learner):
                 path = Path(self.checkpoint) / CHECKPOINT.format(task.stage)
                 digest = fingerprint(task, rows, settings, network, self.patience)
             if task.restarts > 1 and not (path and path.exists()):
-                network = begin(make, task, ready, settings, self._effort)
+                few = task.in_memory()
+                own = ready if few is task else Rows(few.X, settings.device).prepared(ready.prepare)
+                network = begin(make, few, own, settings, self._effort)
             torch.manual_seed(task.seed)
             training = Training(network, task, ready, settings, task.seed)
             converged = training.run(task, self.patience, path, digest)
@@ -240,7 +244,7 @@ class Network(Learner):
         return made
 
     def _settings(self, objective: Objective) -> Settings:
-        members = sum(len(o.sets.indices) for o in objective.observations)
+        members = sum(int(o.sets.offsets[-1]) for o in objective.observations)
         size = self.batch_size
         if size is None:
             size = min(512 * objective.n_sets // members, objective.n_sets // 16)
@@ -289,7 +293,7 @@ class Network(Learner):
         learner = Network()
         learner.epochs = math.ceil(PILOT * learner._settings(task.objective).epochs)
         learner._effort = PILOT
-        raw = learner.fit(alone).model.raw(alone.X)
+        raw = raw_of(learner.fit(alone).model, alone.X)
         p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()
         return logits - logits.mean(1, keepdim=True)

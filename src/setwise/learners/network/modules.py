@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from setwise.distributions import Categorical, Family
 from setwise.learners.inputs import as_array, n_rows
+from setwise.stored import Stored, Table, numbers
 
 __all__ = ["MLP", "RawNetwork", "Rows", "make_body", "predict", "units"]
 
@@ -31,13 +32,15 @@ class Rows:
     """The rows of X as tensors on a device, fetched by number.
 
     Arrays, frames and tensors are one table, on the device itself where it is small enough;
-    map-style data sets give their items one by one (of a tuple the first entry).
+    map-style data sets give their items one by one (of a tuple the first entry). Of stored rows,
+    whoever asks for some brings them along.
     """
 
     def __init__(self, X: Any, device: torch.device) -> None:
         self.device, self.n = device, n_rows(X)
         self.prepare: Callable[[Tensor], Tensor] = nn.Identity()
-        self.table = _table(X)
+        self.stored = X if isinstance(X, Stored) else None
+        self.table = None if self.stored is not None else _table(X)
         self.items = X if self.table is None else None
         if self.table is not None and device.type == "cuda":
             free = torch.cuda.mem_get_info(device)[0]
@@ -67,7 +70,10 @@ class Rows:
 
     def _fetch(self, rows: NDArray[np.int64]) -> Tensor:
         """The rows where they are; on the way to a CUDA device in memory that it can read."""
-        if self.table is None:
+        if self.stored is not None:
+            table = rows if not isinstance(rows, np.ndarray) or rows.ndim > 1 else None
+            found = _tensor(self.stored.take(rows) if table is None else table)
+        elif self.table is None:
             found = _stack(self.items, rows)
         else:
             found = self.table.index_select(0, torch.from_numpy(rows).to(self.table.device))
@@ -99,12 +105,17 @@ class Rows:
     @property
     def n_features(self) -> int:
         """Numbers per row."""
+        if self.stored is not None:
+            return self.stored.width
         if self.table is not None:
             return math.prod(self.table.shape[1:])
         return self.take(np.zeros(1, np.int64)).numel()
 
     def moments(self) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation of each feature, flat; 1 for what does not vary."""
+        if self.stored is not None:
+            mean, deviation = map(torch.from_numpy, self.stored.moments())
+            return mean, deviation
         rows = np.arange(self.n)
         if self.table is None and self.n > SAMPLE:
             rows = np.random.default_rng(0).choice(self.n, SAMPLE, replace=False)
@@ -140,6 +151,10 @@ def _table(X: Any) -> Tensor | None:
             f"finite numbers; impute it, or use a boosting learner, which takes NaN"
         )
     return table
+
+
+def _tensor(table: Table) -> Tensor:
+    return torch.from_numpy(np.require(numbers(table), requirements=["C", "W"]))
 
 
 def _stack(items: Any, rows: NDArray[np.int64]) -> Tensor:

@@ -1,0 +1,216 @@
+"""An objective of rows that are not in memory: its sets are read in parts.
+
+It is a function of raw parameters as others are, but nobody has those of all rows. What needs the
+rows of a set gets an objective over a part of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from setwise.distributions import Family
+from setwise.objective.objective import Batch, Objective, Parameters
+from setwise.objective.parts import Parts
+from setwise.objective.unknown import Unknowns
+from setwise.observations import Observations
+from setwise.stored import Stored, Table, joined
+
+__all__ = ["Stream"]
+
+Mask = NDArray[np.bool_]
+EXAMPLES = 5_000  # sets of each kind that show what they are like
+SHUFFLED = 8  # parts that are in memory at a time, to draw sets from
+PIECE = 1 << 18  # members whose likelihood is computed at a time
+
+
+class Stream(Objective):
+    """−Σ weight · log p(y) over sets of stored rows.
+
+    `kept` says for each kind which of its sets count; the others are held out.
+    """
+
+    def __init__(
+        self,
+        family: Family,
+        observations: Sequence[Observations],
+        X: Stored,
+        overlap: str,
+        parts: Sequence[Parts] | None = None,
+        kept: Sequence[Mask | None] | None = None,
+        unknowns: Unknowns | None = None,
+    ) -> None:
+        if overlap == "joint":
+            raise ValueError(
+                "overlap='joint' needs rows in memory: read them first, or use overlap='auto'"
+            )
+        self.family, self.X, self.kinds = family, X, list(observations)
+        self.unknowns = Unknowns.of(family, observations) if unknowns is None else unknowns
+        self.overlap = "independent: rows are read in parts"
+        self.n_rows = len(X)
+        self.parts_of = [Parts(X, o.sets) for o in observations] if parts is None else list(parts)
+        self.kept = [None] * len(self.kinds) if kept is None else list(kept)
+        few = [o.take(_spread(o)) for o in self.kinds]
+        self._examples = Objective(family, few, self.n_rows, "independent", self.unknowns)
+        self.terms = []
+
+    # ---- facts
+
+    @property
+    def examples(self) -> Objective:
+        return self._examples
+
+    @property
+    def observations(self) -> list[Observations]:
+        return [o if k is None else o.take(k) for o, k in zip(self.kinds, self.kept, strict=True)]
+
+    @property
+    def n_sets(self) -> int:
+        pairs = zip(self.kinds, self.kept, strict=True)
+        return sum(len(o) if k is None else int(k.sum()) for o, k in pairs)
+
+    @cached_property
+    def total_weight(self) -> float:
+        total = 0.0
+        for o, k in zip(self.kinds, self.kept, strict=True):
+            weight = np.ones(len(o)) if o.weight is None else o.weight
+            total += float((weight if k is None else weight[k]).sum())
+        return total
+
+    @property
+    def quadratic(self) -> bool:
+        return self._examples.quadratic
+
+    @property
+    def separable(self) -> bool:
+        return self.examples.separable
+
+    @property
+    def of_classes(self) -> bool:
+        return self.examples.of_classes
+
+    # ---- what needs no rows
+
+    def loss(self, raw: Tensor, shared: Tensor | None = None) -> Tensor:
+        """Of raw parameters that are the same for all rows."""
+        shared = self.no_shared(raw) if shared is None else shared
+        return -torch.stack([each.sum() for each in self.weighted(raw, shared)]).sum()
+
+    def weighted(self, raw: Tensor, shared: Tensor) -> list[Tensor]:
+        return [
+            torch.cat([piece.weighted(raw, shared)[0] for piece in pieces])
+            for pieces in self._pieces()
+        ]
+
+    def per_set(self, raw: Tensor, shared: Tensor | None = None) -> list[Tensor]:
+        return [
+            torch.cat([piece.per_set(raw, shared)[0] for piece in pieces])
+            for pieces in self._pieces()
+        ]
+
+    def _pieces(self) -> Iterator[Iterator[Objective]]:
+        """For each kind of observations, objectives of some of the sets at a time."""
+        for o, kept in zip(self.kinds, self.kept, strict=True):
+            ends = np.arange(PIECE, o.sets.offsets[-1], PIECE)
+            cuts = np.unique([0, *np.searchsorted(o.sets.offsets, ends), len(o)])
+            numbers = [np.arange(a, b) for a, b in pairwise(cuts.tolist())]
+            some = [n if kept is None else n[kept[n]] for n in numbers]
+            yield (self._of([o.take(n)], self.n_rows) for n in some if len(n))
+
+    def _of(self, observations: Sequence[Observations], n_rows: int) -> Objective:
+        return Objective(self.family, observations, n_rows, "independent", self.unknowns)
+
+    # ---- what needs rows
+
+    def precision(self, shared: Tensor) -> float:
+        found = [piece.terms[0].least_squares(shared).weight for p in self._pieces() for piece in p]
+        return float(np.concatenate(found).mean())
+
+    def of(self, observations: Sequence[Observations], overlap: str) -> Objective:
+        return Stream(self.family, observations, self.X, "auto", unknowns=self.unknowns)
+
+    def whole(self) -> Objective:
+        return self._of(self.observations, self.n_rows)
+
+    def parts(self, X: Any) -> Iterator[tuple[Table, Objective]]:
+        for kind, parts in enumerate(self.parts_of):
+            for j in range(len(parts)):
+                table, part = self._read(kind, [j])
+                if part.terms:
+                    yield table, part
+
+    def _read(self, kind: int, which: Sequence[int]) -> tuple[Table, Objective]:
+        table, numbers, members = self.parts_of[kind].read(which)
+        some, kept = self.kinds[kind].take(numbers), self.kept[kind]
+        o = some._with(sets=some.sets.moved(members))
+        o = o if kept is None else o.take(kept[numbers])
+        return table, self._of([o] if len(o) else [], len(table))
+
+    def _block(self, which: Sequence[NDArray[np.int64]]) -> tuple[Table, Objective]:
+        """Some parts of each kind, as one table."""
+        found = [self._read(kind, some.tolist()) for kind, some in enumerate(which) if len(some)]
+        tables = [table for table, _ in found]
+        begins = np.cumsum([0, *map(len, tables)])
+        total = int(begins[-1])
+        terms = [
+            term.over(begin + np.arange(len(table)), total)
+            for begin, (table, part) in zip(begins, found, strict=False)
+            for term in part.terms
+        ]
+        return joined(tables), self.examples.only(terms, total)
+
+    def some(self, rng: np.random.Generator) -> tuple[Table, Objective]:
+        """As much as is in memory at a time, of sets drawn at random."""
+        return self._block([rng.permutation(len(p))[:SHUFFLED] for p in self.parts_of])
+
+    def minibatches(
+        self, size: int, rng: np.random.Generator, here: Callable[[], Parameters] | None = None
+    ) -> Iterator[Batch]:
+        """The sets, in random order as far as memory goes; `rows` are the rows themselves."""
+        n_blocks = -(-sum(map(len, self.parts_of)) // SHUFFLED)
+        drawn = [np.array_split(rng.permutation(len(p)), n_blocks) for p in self.parts_of]
+        with ThreadPoolExecutor(1) as other:
+            coming = None
+            for i in [*rng.permutation(n_blocks), None]:
+                ready = coming
+                if i is not None:
+                    coming = other.submit(self._block, [some[i] for some in drawn])
+                if ready is not None:
+                    table, block = ready.result()
+                    for batch in block.minibatches(size, rng) if block.terms else ():
+                        yield Batch(table[batch.rows], batch.objective)
+
+    # ---- other sets
+
+    def batch(self, place: NDArray[np.int64] | None = None) -> Batch:
+        return self.whole().batch(place)
+
+    def resampled(self, rng: np.random.Generator) -> Stream:
+        kinds, kept = [], []
+        for o, k in zip(self.kinds, self.kept, strict=True):
+            own = np.arange(len(o)) if k is None else np.flatnonzero(k)
+            times = np.bincount(own[rng.integers(0, len(own), len(own))], minlength=len(o))
+            kinds.append(o._with(weight=times if o.weight is None else times * o.weight))
+            kept.append(times > 0)
+        return Stream(self.family, kinds, self.X, "auto", self.parts_of, kept, self.unknowns)
+
+    def without(self, held: Sequence[Mask]) -> Stream:
+        """The same but for the sets that are held out."""
+        kept = [~h if k is None else k & ~h for k, h in zip(self.kept, held, strict=True)]
+        return Stream(self.family, self.kinds, self.X, "auto", self.parts_of, kept, self.unknowns)
+
+
+def _spread(o: Observations) -> NDArray[np.int64]:
+    """The numbers of some sets, the smallest and the largest among them."""
+    sizes = o.sets.sizes
+    n = int(np.clip(PIECE / max(float(sizes.mean()), 1.0), 8, EXAMPLES))
+    even = np.linspace(0, len(o) - 1, min(n, len(o))).astype(np.int64)
+    return np.unique([*even, sizes.argmin(), sizes.argmax()])

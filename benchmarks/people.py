@@ -48,7 +48,9 @@ def precincts() -> None:
                 o = sw.Observations(sw.Counts(method=method), sets, data.y[some])
                 for alpha in (1.0,) if listed else (1.0, "auto"):
                     learner = sw.Linear(alpha=alpha)
-                    est = sw.AggregateClassifier(list(data.classes), learner, verbose=0)
+                    est = sw.AggregateClassifier(
+                        list(data.classes), learner, random_state=0, verbose=0
+                    )
                     model, wall, own = timed(lambda est=est, o=o: est.fit(data.X, o))
                     rows = np.unique(sets.indices)
                     found = [

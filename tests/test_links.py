@@ -187,11 +187,7 @@ def test_resolve() -> None:
         (lambda: D.Normal()(torch.zeros(3), torch.zeros(1)), r"shape \(rows, 1\).*loc; got \(3,\)"),
         (lambda: D.Normal()(torch.zeros(3, 2), torch.zeros(1)), r"got \(3, 2\)"),
         (lambda: D.Normal()(torch.zeros(3, 1)), r"1 shared number\(s\) \(log_scale\), got none"),
-        (lambda: D.Normal()(torch.zeros(3, 1), torch.zeros(2)), r"got shape \(2,\)"),
-        (
-            lambda: D.Poisson()(torch.zeros(3, 1), torch.zeros(1)),
-            r"0 shared number\(s\), got shape",
-        ),
+        (lambda: D.Normal()(torch.zeros(3, 1), torch.zeros(1, 1)), r"got shape \(1, 1\)"),
         (lambda: D.Categorical(3)(torch.zeros(3, 2)), r"logit_0, logit_1, logit_2; got \(3, 2\)"),
     ],
 )
@@ -203,3 +199,10 @@ def test_errors(call: Callable[[], Any], message: str) -> None:
 def test_unknown_distribution() -> None:
     with pytest.raises(TypeError, match=r"no distribution functions.*Beta.*known are.*Cauchy"):
         D.family_of(td.Beta(1.0, 1.0))
+
+
+def test_what_is_learned_of_aggregates_comes_behind_the_shared_numbers():
+    raw = torch.zeros(3, 1)
+    d = D.Normal()(raw, torch.tensor([0.5, 7.0, 9.0]))
+    assert torch.equal(d.scale, D.Normal()(raw, torch.tensor([0.5])).scale)
+    assert D.Poisson()(raw, torch.ones(2)).rate.tolist() == [1, 1, 1]

@@ -24,6 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -125,15 +126,20 @@ class Members:
 def _lattice_noise_cgf(noise: Laplace, s: Tensor, offset: Tensor) -> Tensor:
     """log Σ_v noise(x) exp(s·x) over x = offset + v, all whole numbers v: two geometric series.
 
-    `offset` in [0, 1) is (n_sets, 1). With it in place of the noise's own function, the integral up
-    to Im s = π gives the density of a whole number plus noise.
+    `offset` in [0, 1) and the scale of the noise are (n_sets, 1). With it in place of the noise's
+    own function, the integral up to Im s = π gives the density of a whole number plus noise.
     """
-    edge = noise.scale.to(offset).reciprocal()
+    edge = noise.scale.reciprocal()
     below, above = edge - s, edge + s
     first = -offset * below - (-torch.expm1(-below)).log()
     second = -(1 - offset) * above - (-torch.expm1(-above)).log()
     top = torch.maximum(first.detach().real, second.detach().real)
     return ((first - top).exp() + (second - top).exp()).log() + (top + (0.5 * edge).log())
+
+
+def rescaled(noise: Noise, scale: Tensor) -> Noise:
+    """Noise of the same kind with another scale."""
+    return type(noise)(torch.zeros_like(scale), scale, validate_args=False)
 
 
 def log_density_of_sum(
@@ -144,8 +150,8 @@ def log_density_of_sum(
     `d`, batched over the flat members of `sets`, has a cumulant generating function; it is
     continuous (with any weights) or NegativeBinomial (weights None; noise, if normal, of scale 1.5
     or more, through which whole numbers are not seen). `weights` is (n_sets, K) of any sign, 0
-    where a set has fewer members, or None for ones. `noise` has location 0 and one scale, and is
-    added to the weighted sum.
+    where a set has fewer members, or None for ones. `noise` has location 0 and one scale, for all
+    sets or for each, and is added to the weighted sum.
     y must lie inside the support. Result in float64; its relative error is about 1e-13, or the
     rounding of y·s₀ where y is far out in a tail.
     """
@@ -157,12 +163,13 @@ def log_density_of_sum(
     biased = biased and (not members.weighted or bool((members.tensors[0] >= 0).all()))
 
     def cgf(s: Tensor, offset: Tensor, *tensors: Tensor) -> Tensor:
-        out = members.cgf(s, *tensors, biased=biased)
         if noise is None:
-            return out
+            return members.cgf(s, *tensors, biased=biased)
+        law: Any = rescaled(noise, tensors[0])
+        out = members.cgf(s, *tensors[1:], biased=biased)
         if lattice and isinstance(noise, Laplace):
-            return out + _lattice_noise_cgf(noise, s, offset)
-        return out + family_of(noise).cgf(noise, s)
+            return out + _lattice_noise_cgf(law, s, offset)
+        return out + family_of(law).cgf(law, s)
 
     def log_height(centre: Tensor, y: Tensor, *tensors: Tensor) -> Tensor:
         return cgf(centre.unsqueeze(1), *tensors).squeeze(1) - centre * y
@@ -182,12 +189,16 @@ def log_density_of_sum(
 
     y = y.double() - members.shift
     offset = (y - y.floor()).detach().unsqueeze(1)
-    plan = Plan(y, offset, *members.tensors, cost=4 * members.tensors[1].shape[1])
+    given: tuple[Tensor, ...] = ()
+    if noise is not None:
+        given = (noise.scale.to(y).expand(len(y)).unsqueeze(1),)
+    plan = Plan(y, offset, *given, *members.tensors, cost=4 * members.tensors[1].shape[1])
     with torch.no_grad():
         low, high = members.domain()
         if noise is not None:
-            ends = family_of(noise).cgf_domain(noise)
-            low, high = torch.maximum(low, ends[0].to(y)), torch.minimum(high, ends[1].to(y))
+            law: Any = rescaled(noise, given[0].squeeze(1).detach())
+            ends = family_of(law).cgf_domain(law)
+            low, high = torch.maximum(low, ends[0]), torch.minimum(high, ends[1])
         # log Γ outgrows all numbers sooner than the logarithms of other families
         far = 340.0 if members.origin else 690.0
         held = [t.detach() for t in plan.tensors[1:]]

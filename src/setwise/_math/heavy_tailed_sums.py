@@ -14,6 +14,7 @@ far out y is. Near the centre s₀ = 0 is used: the ordinary Fourier integral, i
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,7 +23,7 @@ from torch import Tensor
 from torch.distributions import Cauchy, Distribution, StudentT
 
 from setwise._math.contour_integrals import ANGLES, Path, Plan, Sums, cot, trapezoid_sums
-from setwise._math.cumulant_inversion import Noise
+from setwise._math.cumulant_inversion import Noise, rescaled
 from setwise._math.groups import piecewise
 from setwise._math.quadrature import clenshaw_curtis
 from setwise._math.student_transform import end_of_cut, log_transform, log_transform_on_cut
@@ -36,7 +37,7 @@ class _Heavy:
     """Transforms of the sum, from `scale` (n_sets, K) and half the degrees of freedom `mu`.
 
     `mu` is 0 for Cauchy members. Each member comes `times`, (n_sets, K): for several individuals,
-    or as the one number that serves all.
+    or as the one number that serves all. Where there is `noise`, its scale (n_sets, 1) comes last.
     """
 
     cauchy: bool
@@ -47,24 +48,36 @@ class _Heavy:
         zero = torch.zeros_like(scale)
         return log_density(Cauchy(zero, scale) if self.cauchy else StudentT(2 * mu, zero, scale), x)
 
-    def seen(self, out: Tensor, s: Tensor) -> Tensor:
-        """log M(s) of the sum, from that of the members alone."""
-        return out if self.noise is None else out + family_of(self.noise).cgf(self.noise, s)
+    def law(self, scale: Tensor) -> Any:
+        """The noise at this scale."""
+        assert self.noise is not None
+        return rescaled(self.noise, scale)
 
-    def on_axis(self, t: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
+    def seen(self, out: Tensor, s: Tensor, noise: Sequence[Tensor]) -> Tensor:
+        """log M(s) of the sum, from that of the members alone."""
+        if not noise:
+            return out
+        law = self.law(noise[0])
+        return out + family_of(law).cgf(law, s)
+
+    def on_axis(
+        self, t: Tensor, scale: Tensor, mu: Tensor, times: Tensor, *noise: Tensor
+    ) -> Tensor:
         """log M(it), real, for real t of shape (n_sets, nodes)."""
         x = scale.unsqueeze(-1) * t.unsqueeze(1)
         each = -x if self.cauchy else log_transform(mu.unsqueeze(-1), x)
         out = (each * times.unsqueeze(-1)).sum(1)
-        return out if self.noise is None else self.seen(out, 1j * t).real
+        return self.seen(out, 1j * t, noise).real if noise else out
 
-    def above(self, s: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
+    def above(self, s: Tensor, scale: Tensor, mu: Tensor, times: Tensor, *noise: Tensor) -> Tensor:
         """log M(s) for s in the upper right quarter."""
         x = scale.unsqueeze(-1) * s.unsqueeze(1)
         out = 1j * x if self.cauchy else log_transform(mu.unsqueeze(-1), x)
-        return self.seen((out * times.unsqueeze(-1)).sum(1), s)
+        return self.seen((out * times.unsqueeze(-1)).sum(1), s, noise)
 
-    def on_cut(self, u: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> tuple[Tensor, Tensor]:
+    def on_cut(
+        self, u: Tensor, scale: Tensor, mu: Tensor, times: Tensor, *noise: Tensor
+    ) -> tuple[Tensor, Tensor]:
         """log |M| and log Θ at real u."""
         x = scale.unsqueeze(-1) * u.unsqueeze(1)
         if self.cauchy:
@@ -72,7 +85,7 @@ class _Heavy:
         else:
             size, angle = log_transform_on_cut(mu.unsqueeze(-1), x)
         times = times.unsqueeze(-1)
-        return self.seen((size * times).sum(1), u), logsumexp(angle + times.log(), 1)
+        return self.seen((size * times).sum(1), u, noise), logsumexp(angle + times.log(), 1)
 
 
 def log_density_of_heavy_sum(
@@ -100,7 +113,8 @@ def log_density_of_heavy_sum(
     heavy = _Heavy(cauchy, noise)
     scale, mu = scale.double(), 0.5 * df.double()
     nodes = 1 if cauchy else 64
-    plan = Plan(y, scale, mu, times, cost=2 * nodes * scale.shape[1])
+    given = () if noise is None else (noise.scale.to(y).expand(len(y)).unsqueeze(1),)
+    plan = Plan(y, scale, mu, times, *given, cost=2 * nodes * scale.shape[1])
     with torch.no_grad():
         _plan_centre(plan, heavy)
 
@@ -135,22 +149,23 @@ def _unit_rule(n: int, like: Tensor) -> tuple[Tensor, Tensor]:
 
 def _plan_centre(plan: Plan, heavy: _Heavy) -> None:
     """Plans the sets for which the Fourier integral keeps its digits."""
-    y, scale, mu, times = plan.tensors
+    y, *members = plan.tensors
+    scale, mu, times, *noise = members
     number = times.sum(1)
     # The transform falls to 1/e near `unit`, and to nothing at unit · exp(reach).
     order = torch.ones_like(y) if heavy.cauchy else (2 * mu.amin(1)).clamp(max=1)
     high = (6 / (scale * order.sqrt().unsqueeze(1))).amin(1).log()
     low = high - (2 * number.log() + 8) / order
-    if heavy.noise is not None:
-        low = torch.minimum(low, -heavy.noise.scale.to(y).log() - 2)
+    if noise:
+        low = torch.minimum(low, -noise[0].squeeze(1).log() - 2)
     for _ in range(12):
         middle = 0.5 * (low + high)
-        above = heavy.on_axis(middle.exp().unsqueeze(1), scale, mu, times).squeeze(1) > -1
+        above = heavy.on_axis(middle.exp().unsqueeze(1), *members).squeeze(1) > -1
         low, high = torch.where(above, middle, low), torch.where(above, high, middle)
     unit = low.exp()
     reach = torch.full_like(y, 1.2)
     for _ in range(30):
-        alive = heavy.on_axis((unit * reach.exp()).unsqueeze(1), scale, mu, times).squeeze(1) > -38
+        alive = heavy.on_axis((unit * reach.exp()).unsqueeze(1), *members).squeeze(1) > -38
         if not alive.any():
             break
         reach = torch.where(alive, reach * 1.2, reach)
@@ -177,14 +192,16 @@ def _fourier(
 
 
 def _plan_outside(plan: Plan, heavy: _Heavy) -> None:
-    y, scale, mu, times = plan.tensors
+    y, *members = plan.tensors
+    scale, mu, _, *noise = members
     if heavy.cauchy:
         most, least = scale.amax(1).reciprocal(), torch.ones_like(y)
     else:
         most, least = (end_of_cut(mu) / scale).amin(1), 2 * mu.amin(1)
     alone = heavy.log_density(y.unsqueeze(1), scale, mu).amax(1)
-    if heavy.noise is not None:
-        most = torch.minimum(most, 0.999 * family_of(heavy.noise).cgf_domain(heavy.noise)[1].to(y))
+    if noise:
+        law = heavy.law(noise[0].squeeze(1))
+        most = torch.minimum(most, 0.999 * family_of(law).cgf_domain(law)[1])
     # s₀: as far out as the core still falls (K' < y), still matters, and the angle is below 1
     high = most.log()
     low = torch.minimum(high, -y.log()) - 12
@@ -192,18 +209,18 @@ def _plan_outside(plan: Plan, heavy: _Heavy) -> None:
     for _ in range(14):
         middle = 0.5 * (low + high)
         u = middle.exp()
-        size, angle = heavy.on_cut(u.unsqueeze(1) * near[1:], scale, mu, times)
+        size, angle = heavy.on_cut(u.unsqueeze(1) * near[1:], *members)
         slope = (size[:, 1] - size[:, 0]) / (1e-3 * u)
         more = (slope < y) & (angle[:, 0] < 0) & (size[:, 0] - u * y > alone - 50)
         low, high = torch.where(more, middle, low), torch.where(more, high, middle)
     s0 = low.exp()
-    size = heavy.on_cut(s0.unsqueeze(1) * near, scale, mu, times)[0]
+    size = heavy.on_cut(s0.unsqueeze(1) * near, *members)[0]
     gap = y - (size[:, 2] - size[:, 0]) / (2e-3 * s0)
     bend = ((size[:, 2] - 2 * size[:, 1] + size[:, 0]) / (1e-3 * s0) ** 2).clamp(min=0)
     width = (bend + gap * gap + 1e-6 / s0**2).rsqrt()
 
     def own(s: Tensor) -> Tensor:
-        return heavy.above(s, scale, mu, times)
+        return heavy.above(s, *members)
 
     top = size[:, 1] - s0 * y
     # The tail's integrand is about u^ν exp(−u·y): how far left of s₀, in log u, it still matters.
@@ -241,20 +258,23 @@ def _tail_and_core(heavy: _Heavy, n: int, *given: Tensor) -> tuple[Tensor, Tenso
     return ((tail - down).exp() + ((core - down).exp() * ds).imag) / math.pi, top
 
 
-def _shared_or_single(heavy: _Heavy, y: Tensor, scale: Tensor, mu: Tensor, times: Tensor) -> Tensor:
+def _shared_or_single(
+    heavy: _Heavy, y: Tensor, scale: Tensor, mu: Tensor, times: Tensor, *noise: Tensor
+) -> Tensor:
     """An approximation for where no number of nodes is enough: many degrees of freedom, y far out.
 
     Either all members contribute to y, as normal ones would, or one member makes up all of it.
     """
     spread, extra = scale.square(), torch.zeros_like(y)
-    if heavy.noise is not None:
-        extra = extra + heavy.noise.variance.to(y)
+    law = heavy.law(noise[0].squeeze(1)) if noise else None
+    if law is not None:
+        extra = extra + law.variance
     total = (spread * times).sum(1) + extra
     way = y.unsqueeze(1) * (spread / total.unsqueeze(1)).detach()
     shared = heavy.log_density(way, scale, mu) + 0.5 * (2 * math.pi * spread).log()
     core = (shared * times).sum(1) - 0.5 * (2 * math.pi * total).log()
-    if heavy.noise is not None:
+    if law is not None:
         away = y * (extra / total).detach()
-        core = core + log_density(heavy.noise, away) + 0.5 * (2 * math.pi * extra).log()
+        core = core + log_density(law, away) + 0.5 * (2 * math.pi * extra).log()
     single = logsumexp(heavy.log_density(y.unsqueeze(1), scale, mu) + times.log(), 1)
     return logaddexp(core, single)

@@ -23,7 +23,14 @@ from torch import Tensor
 from torch.distributions import Categorical, Distribution, Laplace, NegativeBinomial, Poisson
 
 from setwise._math.binary_counts import log_count
-from setwise._math.cumulant_inversion import Cgf, Members, Noise, log_density_of_sum, saddle_point
+from setwise._math.cumulant_inversion import (
+    Cgf,
+    Members,
+    Noise,
+    log_density_of_sum,
+    rescaled,
+    saddle_point,
+)
 from setwise._math.graded import graded
 from setwise._math.groups import by_number, piecewise
 from setwise._math.polynomials import coefficient_of_product, mixture_of_product
@@ -182,9 +189,11 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
     """log Σ_v P(Σ Zₖ = v) · noise(y − v): a sum of counts or classes seen through noise.
 
     `d` is Poisson, NegativeBinomial or Categorical over the flat members of sets of one size,
-    `noise` a Normal or Laplace with location 0 and one scale. Result in float64.
+    `noise` a Normal or Laplace with location 0 and one scale, for all sets or for each.
     """
     d, y = double(d), y.double()
+    scale = noise.scale.to(y).expand(len(y))
+    law: Any = rescaled(noise, scale.detach().unsqueeze(1))
     sized = isinstance(d, NegativeBinomial)
     high, top = torch.full_like(y, math.inf), math.inf
     tensors: tuple[Tensor, ...]
@@ -206,15 +215,15 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
         high = members.domain()[1]
 
     with torch.no_grad():
-        family = family_of(noise)
-        edge = family.cgf_domain(noise)[1].to(y).expand_as(y)
+        family = family_of(law)
+        edge = family.cgf_domain(law)[1].squeeze(1)
         s0, _ = saddle_point(
-            lambda s: cgf(s) + family.cgf(noise, s), -edge, torch.minimum(high, edge), y
+            lambda s: cgf(s) + family.cgf(law, s), -edge, torch.minimum(high, edge), y
         )
         first, last = _extent(cgf, s0, high)
         first, last = first.clamp(min=float(sized)), last.clamp(max=top)
         if isinstance(d, Poisson):  # only v that the noise can reach
-            near, far = _extent(lambda s: family.cgf(noise, s), s0, edge)
+            near, far = _extent(lambda s: family.cgf(law, s), s0, edge)
             lowest = torch.minimum((y - far).floor() - 2, last - 4)
             first = torch.maximum(first, lowest).clamp(min=0)
             last = torch.minimum(last, torch.maximum((y - near).ceil() + 2, first + 4))
@@ -223,17 +232,19 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
     if sized and large.any():
 
         def part(at: Tensor) -> tuple[Distribution, Sets, Tensor, Noise]:
-            some = sets.take(at.cpu().numpy())
-            return map_parameters(d, some.members), some.flat, gather(y, at), noise
+            some, own = sets.take(at.cpu().numpy()), rescaled(noise, gather(scale, at))
+            return map_parameters(d, some.members), some.flat, gather(y, at), own
 
         return piecewise(
             (large, lambda at: _of_large_counts(*part(at))),
             (~large, lambda at: log_noisy_lattice(*part(at))),
         )
 
-    def tilted(m: int, y: Tensor, s0: Tensor, first: Tensor, *tensors: Tensor) -> Tensor:
+    def tilted(
+        m: int, y: Tensor, s0: Tensor, first: Tensor, scale: Tensor, *tensors: Tensor
+    ) -> Tensor:
         v = first.unsqueeze(1) + torch.arange(m, device=y.device)
-        seen = log_density(noise, y.unsqueeze(1) - v)
+        seen = log_density(rescaled(noise, scale.unsqueeze(1)), y.unsqueeze(1) - v)
         if isinstance(d, Poisson):
             return logsumexp(log_density(Poisson(tensors[0].unsqueeze(1)), v) + seen, 1)
         if isinstance(d, Categorical):
@@ -256,29 +267,32 @@ def log_noisy_lattice(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> T
     def exact(at: Tensor) -> Tensor:  # of classes
         pmf = _log_pmf(*(gather(t, at) for t in tensors))
         v = torch.arange(pmf.shape[1], device=y.device)
-        return logsumexp(pmf + log_density(noise, gather(y, at).unsqueeze(1) - v), 1)
+        own = rescaled(noise, gather(scale, at).unsqueeze(1))
+        return logsumexp(pmf + log_density(own, gather(y, at).unsqueeze(1) - v), 1)
 
     cost = 8 if isinstance(d, Poisson) else 4 * tensors[-1].shape[1]
-    out = piecewise(*by_number(width, tilted, y, s0, first, *tensors, cost=cost))
+    out = piecewise(*by_number(width, tilted, y, s0, first, scale, *tensors, cost=cost))
     if isinstance(d, Categorical):
         return _replaced(out, exact)
     if isinstance(d, Poisson):
         return out
     none = sets.sum(log_density(d, torch.zeros_like(sets.repeat(y))))
-    return logaddexp(torch.where(out == math.inf, -math.inf, out), none + log_density(noise, y))
+    none = none + log_density(rescaled(noise, scale), y)
+    return logaddexp(torch.where(out == math.inf, -math.inf, out), none)
 
 
 def _of_large_counts(d: Distribution, sets: Sets, y: Tensor, noise: Noise) -> Tensor:
     """The same for negative binomial sums too large for a Fourier sum: along a contour."""
-    if isinstance(noise, Laplace) or float(noise.scale) >= 1.5:
+    if isinstance(noise, Laplace) or float(noise.scale.detach().min()) >= 1.5:
         return log_density_of_sum(d, None, sets, y, noise)
     # Narrow normal noise: the few whole numbers near y, one by one.
-    reach = math.ceil(9 * float(noise.scale)) + 2
+    reach = math.ceil(9 * float(noise.scale.detach().max())) + 2
     v = y.detach().round().unsqueeze(1) + torch.arange(-reach, reach + 1, device=y.device)
     each = sets.take(np.repeat(np.arange(len(sets)), v.shape[1]))
     d = map_parameters(d, each.members)
     pmf = log_density_of_sum(d, None, each.flat, v.clamp(min=1).reshape(-1)).reshape(v.shape)
-    return logsumexp(pmf + log_density(noise, y.unsqueeze(1) - v), 1)
+    law = rescaled(noise, noise.scale.unsqueeze(1))
+    return logsumexp(pmf + log_density(law, y.unsqueeze(1) - v), 1)
 
 
 def _class_cgf(logits: Tensor, times: Tensor | None = None) -> Cgf:

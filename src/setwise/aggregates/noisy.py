@@ -5,45 +5,37 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Categorical, Cauchy, Distribution, Laplace, Normal, StudentT
+from torch.distributions import Distribution, Laplace, Normal
 
-from setwise._math.cumulant_inversion import log_density_of_sum
-from setwise._math.heavy_tailed_sums import log_density_of_heavy_sum
-from setwise._math.integer_sums import (
-    certain,
-    few_products,
-    log_noisy_class_sum,
-    log_noisy_lattice,
-)
-from setwise._math.normal_laplace import log_normal_laplace
-from setwise._math.padding import INVERSION, Padded, batches
 from setwise.aggregates.counts import Counts, noisy_counts
-from setwise.distributions import Discrete, double, log_density, map_parameters
-from setwise.errors import SetError
+from setwise.aggregates.noise import noisy_total
+from setwise.distributions import Family
 from setwise.likelihood import (
+    LEARNED,
     Aggregate,
     Number,
     Outcome,
     PerClass,
     SetSizes,
     Targets,
-    by_size,
+    Unknown,
     evaluate,
     likelihood,
 )
 from setwise.likelihood.aggregate import Pairs
-from setwise.likelihood.registry import in_parts
+from setwise.numerics import logsumexp
 from setwise.sets import Sets
 
 __all__ = ["Noisy"]
 
-Ints = NDArray[np.int64]
+Matrix = tuple[tuple[float, ...], ...]
+FIRST = 0.1  # the share of flipped labels with which a fit begins
 
 
 @dataclass(frozen=True)
@@ -51,39 +43,62 @@ class Noisy(Aggregate):
     """The observation of another aggregate, seen through noise.
 
     `flip=p`: a discrete y is replaced, with probability p, by one of its other values, each equally
-    likely. `normal=s` or `laplace=b`: Gaussian or Laplace noise of that scale is added to every
-    entry of y, independently; y must be linear in the targets (`Sum`, `Mean`, `Difference`,
+    likely; `flip=matrix`: value i of y, in increasing order, is seen as value j with probability
+    matrix[i][j]. `normal=s` or `laplace=b`: Gaussian or Laplace noise of that scale is added to
+    every entry of y, independently; y must be linear in the targets (`Sum`, `Mean`, `Difference`,
     `Direct`), or `Counts` or `Proportions`. Exactly one of the three is given.
+
+    A `flip` or a scale that is "learned" is a parameter of the fit: one for all sets, or with
+    `Observations(…, by=…)` one for each labeller. Flips are then less frequent than what would tell
+    nothing. Scales of noise on counts have to be given.
 
     >>> from setwise import Similarity
     >>> Noisy(Similarity(), flip=0.0).observe([0, 1, 1], [[0, 1], [1, 2]]).y.tolist()
     [0.0, 1.0]
+
+    Natarajan et al., "Learning with noisy labels", NeurIPS 2013. Dawid and Skene, "Maximum
+    likelihood estimation of observer error-rates", Applied Statistics 1979.
     """
 
     aggregate: Aggregate
-    flip: float | None = None
-    normal: float | None = None
-    laplace: float | None = None
+    flip: float | str | Matrix | None = None
+    normal: float | str | None = None
+    laplace: float | str | None = None
 
+    learnable: ClassVar[tuple[str, ...]] = ("flip", "normal", "laplace")
     not_on_command_line = "give the aggregate as --observe, its noise as --noise laplace=0.5"
 
     def __post_init__(self) -> None:
         # facts that noise does not change
         for name in ("size", "symmetric", "of_differences", "distinct"):
             object.__setattr__(self, name, getattr(self.aggregate, name))
-        kinds = {"flip": self.flip, "normal": self.normal, "laplace": self.laplace}
+        kinds = {name: getattr(self, name) for name in self.learnable}
         given = {name: value for name, value in kinds.items() if value is not None}
         if len(given) != 1:
             raise ValueError(f"give exactly one of flip, normal, laplace; got {given or 'none'}")
         ((name, value),) = given.items()
-        if name == "flip":
+        if isinstance(value, str):
+            if value != LEARNED:
+                raise ValueError(f'{name} is a number or "learned", got {value!r}')
+        elif name == "flip" and np.ndim(value):
+            object.__setattr__(self, "flip", _matrix(value))
+        elif name == "flip":
             if not 0 <= value < 1:
                 raise ValueError(f"flip is a probability in [0, 1), got {value}")
-            return
-        if not (math.isfinite(value) and value > 0):
+        elif not (math.isfinite(value) and value > 0):
             raise ValueError(f"{name} is the scale of the noise, a positive number; got {value}")
+        if name != "flip":
+            self._check_scale(name, value)
+
+    def _check_scale(self, name: str, value: Any) -> None:
+        counts = isinstance(self.aggregate, Counts)
+        if counts and isinstance(value, str):
+            raise TypeError(
+                f"the scale of noise on {type(self.aggregate).__name__} is not learned: give it, "
+                f"as in Noisy(…, {name}=2.0)"
+            )
         linear = self.aggregate.linear(Sets(np.zeros((0, self.size or 1), np.int64)))
-        if not isinstance(self.aggregate, Counts) and (linear is None or linear[1] > 0):
+        if not counts and (linear is None or linear[1] > 0):
             raise TypeError(
                 f"{name} noise can be added to what is linear in the targets (Sum, Mean, "
                 f"Difference, Direct) and to Counts and Proportions, but not to "
@@ -97,20 +112,26 @@ class Noisy(Aggregate):
     @property
     def noise(self) -> Normal | Laplace:
         """The distribution of the added noise."""
-        zero = torch.zeros((), dtype=torch.float64)
-        if self.normal is not None:
-            return Normal(zero, zero + self.normal)
-        return Laplace(zero, zero + float(self.laplace or 0.0))
+        value: Any = self.laplace if self.normal is None else self.normal
+        scale = torch.as_tensor(value, dtype=torch.float64)
+        law = Laplace if self.normal is None else Normal
+        return law(torch.zeros_like(scale), scale, validate_args=False)
 
     def apply(self, z: Tensor, sets: Sets, rng: np.random.Generator) -> Any:
+        if self.learned:
+            raise ValueError(f"{self!r} has something to learn: give numbers to simulate with")
         y = np.asarray(self.aggregate.apply(z, sets, rng), float).copy()
         if self.flip is None:
             draw = rng.laplace if self.normal is None else rng.normal
-            return y + draw(0.0, float(self.noise.scale), y.shape)
+            return y + draw(0.0, np.asarray(self.noise.scale), y.shape)
         discrete = not z.is_floating_point()
         targets = Targets(int(z.max()) + 1 if discrete else None, discrete)
-        for i in np.flatnonzero(rng.random(len(y)) < self.flip):
-            others = [v for v in self.values(targets, int(sets.sizes[i])) if v != y[i]]
+        if isinstance(self.flip, tuple):
+            values = np.array(self.values(targets, int(sets.individuals.max(initial=1))))
+            seen = np.cumsum(self._rows(len(values)), 1)[np.searchsorted(values, y)]
+            return values[(rng.random(len(y))[:, None] > seen).sum(1)]
+        for i in np.flatnonzero(rng.random(len(y)) < np.asarray(self.flip)):
+            others = [v for v in self.values(targets, int(sets.individuals[i])) if v != y[i]]
             y[i] = rng.choice(others) if others else y[i]
         return y
 
@@ -121,7 +142,7 @@ class Noisy(Aggregate):
             return inner
         return replace(inner, noisy=True) if isinstance(inner, PerClass) else Number()
 
-    def values(self, targets: Targets, size: int) -> Sequence[float]:
+    def values(self, targets: Targets, size: int | None) -> Sequence[float]:
         """The possible y without noise, which a flip chooses from."""
         found = self.aggregate.outcome(targets, size).values
         if found is None:
@@ -129,7 +150,17 @@ class Noisy(Aggregate):
                 f"{self.aggregate!r} has no fixed list of outcomes, so its y cannot be flipped; "
                 f"use Noisy(…, normal=s) or Noisy(…, laplace=b)"
             )
-        return found
+        return sorted(found) if isinstance(self.flip, tuple) else found
+
+    def _rows(self, n: int) -> NDArray[np.float64]:
+        """The matrix of flips, for n values."""
+        matrix = np.array(self.flip, float)
+        if len(matrix) != n:
+            raise ValueError(
+                f"flip is a {len(matrix)}×{len(matrix)} matrix, but y of {self.aggregate!r} has "
+                f"{n} values: a row and a column for each of them"
+            )
+        return matrix
 
     def set_sizes(self, targets: Targets) -> SetSizes:
         return self.aggregate.set_sizes(targets)
@@ -140,11 +171,26 @@ class Noisy(Aggregate):
 
     def informative(self, targets: Targets, size: int) -> bool:
         """False where every value of y is equally likely whatever the targets are."""
-        if self.flip is not None:
+        if isinstance(self.flip, tuple):
+            matrix = self._rows(len(self.values(targets, size)))
+            if (np.abs(matrix - matrix[0]) <= 1e-9).all():
+                return False
+        elif isinstance(self.flip, float | int):
             m = len(self.values(targets, size))
             if abs(m - 1 - self.flip * m) <= 1e-9:
                 return False
         return self.aggregate.informative(targets, size)
+
+    def unknown(self, family: Family, y: Any = None) -> tuple[Unknown, ...]:
+        inner = self.aggregate.unknown(family, y)
+        if self.flip == LEARNED:
+            most = 1 - 1 / len(self.values(Targets.of(family), self.size or 2))
+            return (Unknown("flip", -math.log(most / min(FIRST, most / 2) - 1), most), *inner)
+        if LEARNED in (self.normal, self.laplace):
+            spread = 1.0 if y is None else float(np.std(np.asarray(y, float)))
+            name = "normal" if self.normal == LEARNED else "laplace"
+            return (Unknown(name, math.log(spread / 2) if spread > 0 else 0.0), *inner)
+        return inner
 
     def with_classes(self, n_classes: int) -> Self:
         return replace(self, aggregate=self.aggregate.with_classes(n_classes))
@@ -158,12 +204,29 @@ class Noisy(Aggregate):
 
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float] | None:
         inner = self.aggregate.linear(sets)
-        return None if inner is None or self.normal is None else (inner[0], self.normal**2)
+        if inner is None or not isinstance(self.normal, float | int):
+            return None
+        return inner[0], self.normal**2
 
     def alike(self, sets: Sets, y: NDArray[Any]) -> Pairs | None:
         """As without noise, as long as most of y is not flipped."""
-        mostly = self.flip is not None and self.flip < 0.5
+        flip: Any = self.flip
+        if isinstance(flip, tuple):
+            flip = 1 - min(row[i] for i, row in enumerate(flip))
+        mostly = flip is not None and (isinstance(flip, str) or bool(np.all(np.array(flip) < 0.5)))
         return self.aggregate.alike(sets, y) if mostly else None
+
+
+def _matrix(given: Any) -> Matrix:
+    """Rows of probabilities, one for each value of y."""
+    matrix = np.asarray(given, float)
+    square = matrix.ndim == 2 and matrix.shape[0] == matrix.shape[1]
+    if not (square and (matrix >= 0).all() and np.abs(matrix.sum(1) - 1).max() < 1e-6):
+        raise ValueError(
+            f"a matrix of flips is square, a row and a column for each value of y, and each row "
+            f"holds probabilities that add up to 1; got {matrix.tolist()}"
+        )
+    return tuple(tuple(row) for row in matrix.tolist())
 
 
 @likelihood(Noisy, Distribution, counts=True)
@@ -174,122 +237,33 @@ def _noisy(aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor) 
         add = noisy_counts if isinstance(inner, Counts) else noisy_total
         return add(inner, distribution, sets, y, aggregate.noise)
     targets = Targets.of(distribution)
+    if isinstance(aggregate.flip, tuple):
+        return _confused(aggregate, distribution, sets, y, targets)
     sizes, which = np.unique(sets.individuals, return_inverse=True)
     numbers = [len(aggregate.values(targets, int(size))) for size in sizes]
     clean = evaluate(inner, distribution, sets, y)
     others = torch.as_tensor(np.array(numbers)[which] - 1).to(clean)
+    flip: Any = aggregate.flip
+    flip = flip.to(clean) if isinstance(flip, Tensor) else flip
     # P(y) = (1−p) L + p (1−L)/(m−1) = a + b·L, without subtracting where p < 1/2
-    a = torch.where(others > 0, aggregate.flip / others.clamp(min=1), 0.0)
+    a = torch.where(others > 0, flip / others.clamp(min=1), 0.0)
     keep = 1 - a * others
     mixed = a + (keep - a) * clean.exp()
     pure = a == 0
     return torch.where(pure, clean + keep.log(), torch.where(pure, 1.0, mixed).log())
 
 
-def noisy_total(
-    aggregate: Aggregate, distribution: Distribution, sets: Sets, y: Tensor, noise: Normal | Laplace
+def _confused(
+    aggregate: Noisy, distribution: Distribution, sets: Sets, y: Tensor, targets: Targets
 ) -> Tensor:
-    """log density of y = Σ aₖZₖ + noise, for an aggregate that is linear, in the dtype of y.
-
-    `distribution`, of any family, is batched over the members of the flat `sets` (ragged or not),
-    y is a real number per set, and `noise` has location 0 and one positive scale.
-    """
-    d: Any = double(distribution)
-    linear = aggregate.linear(sets)
-    assert linear is not None
-    factors, seen = torch.from_numpy(linear[0]).to(y.device), y.double()
-    law = type(noise)(noise.loc.to(seen), noise.scale.to(seen))
-
-    def padded(which: Ints, part: Sets) -> Tensor:
-        members, at = map_parameters(d, part.members), torch.from_numpy(which).to(y.device)
-        weights = Padded.of(part.flat).fill(part.members(factors), 0.0)
-        return log_density_of_sum(members, weights, part.flat, seen[at], law)
-
-    def alike(which: Ints, part: Sets) -> Tensor:
-        members, at = map_parameters(d, part.members), torch.from_numpy(which).to(y.device)
-        return _of_one_size(aggregate, members, part.flat, seen[at], law)
-
-    if isinstance(d, Normal):
-        out = _noisy_normal(d, factors, sets, seen, law)
-    elif isinstance(d, Categorical) and sets.counts is None and _alike_within(linear[0], sets):
-        out = _noisy_classes(aggregate, d, factors, sets, seen, law)
-    elif sets.size is None and not isinstance(d, Discrete | StudentT | Cauchy):
-        out = in_parts(batches(sets, unit=INVERSION), padded)
-    elif sets.counts is not None and isinstance(d, Discrete):  # which have one unit for all sets
-        out = in_parts(sets.apart(sets.individuals), alike)
-    else:
-        out = _of_one_size(aggregate, d, sets, seen, law)
-    return out.to(y.dtype)
-
-
-def _alike_within(factors: NDArray[np.float64], sets: Sets) -> bool:
-    """Whether all members of a set have one positive weight."""
-    first = np.repeat(factors[sets.offsets[:-1]], sets.sizes)
-    return bool((np.abs(factors - first) < 1e-12 * first).all())
-
-
-def _noisy_normal(d: Normal, factors: Tensor, sets: Sets, y: Tensor, law: Any) -> Tensor:
-    loc, variance = sets.sum(d.loc * factors), sets.sum((d.scale * factors).square())
-    if isinstance(law, Laplace):
-        return log_normal_laplace(y - loc, variance.sqrt(), law.scale)
-    deviation = (variance + law.scale.square()).sqrt()
-    return log_density(Normal(loc, deviation, validate_args=False), y)
-
-
-def _noisy_classes(
-    aggregate: Aggregate, d: Categorical, factors: Tensor, sets: Sets, y: Tensor, law: Any
-) -> Tensor:
-    """Products of the members' polynomials; a transform where these are long or lose digits."""
-    n_classes = d.logits.shape[1]
-    unit = factors[sets.tensor("offsets", factors)[:-1]]
-
-    def rule(which: Ints, part: Sets) -> Tensor:
-        at, one = torch.from_numpy(which).to(y.device), Padded.of(part.flat)
-        if not few_products(one.size, n_classes):
-            return y.new_full((len(part),), math.inf)
-        v = torch.arange(one.size * (n_classes - 1) + 1, device=y.device)
-        log_weight = log_density(law, y[at].unsqueeze(1) - unit[at].unsqueeze(1) * v)
-        dense = one.fill(part.members(d.logits), certain(d.logits))
-        return log_noisy_class_sum(dense, log_weight)
-
-    out = in_parts(batches(sets, unit=0.03 * n_classes**2, power=2), rule)
-    lost = out.detach() == math.inf
-    if not lost.any():
-        return out
-    which = lost.nonzero()[:, 0]
-    some = sets.take(which.cpu().numpy())
-    again = _of_one_size(aggregate, map_parameters(d, some.members), some.flat, y[which], law)
-    return torch.where(lost, 0.0, out).index_copy(0, which, again)
-
-
-@by_size
-def _of_one_size(aggregate: Aggregate, d: Any, sets: Sets, y: Tensor, noise: Any) -> Tensor:
-    """By inversion."""
-    linear = aggregate.linear(sets)
-    assert linear is not None
-    factors = sets.dense(torch.from_numpy(linear[0]).to(y.device))
-    unit, weights = factors[0, 0], None
-    equal = ((factors - unit).abs() < 1e-12 * unit).all(1)  # y is the plain sum in another unit
-    if not equal.all():
-        if isinstance(d, Discrete):
-            at = int((~equal).nonzero()[0])
-            raise SetError(
-                at,
-                f"has members with weights {factors[at].tolist()}: {aggregate!r} of counts or "
-                f"classes can have noise only where all members of all sets have one weight; use a "
-                f"continuous family",
-            )
-        unit, weights = torch.ones_like(unit), factors
-    law = type(noise)(noise.loc.to(unit) / unit, noise.scale.to(unit) / unit)
-    return _noisy_sum(d, weights, sets, y.double() / unit, law) - unit.log()
-
-
-def _noisy_sum(
-    d: Any, weights: Tensor | None, sets: Sets, y: Tensor, noise: Normal | Laplace
-) -> Tensor:
-    if isinstance(d, Discrete):
-        lattice: Any = d
-        return log_noisy_lattice(lattice, sets, y, noise)
-    heavy = isinstance(d, StudentT | Cauchy)
-    engine = log_density_of_heavy_sum if heavy else log_density_of_sum
-    return engine(d, weights, sets, y, noise)
+    """log Σ_i P(i) · matrix[i][y] over the values i that y has without noise."""
+    out = []
+    for size in np.unique(sets.individuals).tolist():
+        aggregate._rows(len(aggregate.values(targets, size)))
+    values = aggregate.values(targets, int(sets.individuals[0]))
+    rows = torch.tensor(aggregate.flip, dtype=torch.float64).log()
+    seen = torch.searchsorted(torch.tensor(values, dtype=torch.float64), y.double().cpu())
+    for value, row in zip(values, rows, strict=True):
+        clean = evaluate(aggregate.aggregate, distribution, sets, torch.full_like(y, value))
+        out.append(clean + row[seen].to(clean))
+    return logsumexp(torch.stack(out, 1), 1)

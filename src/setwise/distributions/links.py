@@ -14,7 +14,10 @@ Choice = float | Literal["shared", "predicted"]
 
 
 def check_raw(family: Any, raw: Tensor, shared: Tensor | None) -> dict[str, Tensor]:
-    """Each raw number by name, one entry per row; shared numbers are expanded, not copied."""
+    """Each raw number by name, one entry per row; shared numbers are expanded, not copied.
+
+    `shared` begins with those of the family.
+    """
     outputs, names = family.outputs, family.shared
     if raw.ndim != 2 or raw.shape[1] != len(outputs):
         raise ValueError(
@@ -22,7 +25,8 @@ def check_raw(family: Any, raw: Tensor, shared: Tensor | None) -> dict[str, Tens
             f"{', '.join(outputs)}; got {tuple(raw.shape)}"
         )
     given = () if shared is None else tuple(shared.shape)
-    if (given or (0,)) != (len(names),):
+    # behind the family's own may come numbers that are learned of aggregates
+    if len(given or (0,)) != 1 or (given or (0,))[0] < len(names):
         raise ValueError(
             f"{family!r} needs {len(names)} shared number(s)"
             + (f" ({', '.join(names)})" if names else "")

@@ -32,7 +32,16 @@ from setwise.learners.progress import Progress
 from setwise.learners.reading import ReadsTables, read_table, table_like
 from setwise.likelihood import Aggregate
 from setwise.likelihood.classes import in_order
-from setwise.objective import Intercept, Objective, Parts, judge, listed, objective_of, respread
+from setwise.objective import (
+    Intercept,
+    Objective,
+    Parts,
+    Unknowns,
+    judge,
+    listed,
+    objective_of,
+    respread,
+)
 from setwise.observations import Observations
 from setwise.sets import Sets
 from setwise.stored import Files, Stored
@@ -62,6 +71,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
     learner_: Learner
     model_: Model
     shared_: Tensor
+    unknowns_: Unknowns
     spread_: Tensor
     constant_: Intercept
     steps_: int
@@ -123,8 +133,10 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         kept = {name: getattr(self, name) for name in _CHOSEN}
         self._fit(self.learner_, X, observations, None, None)
         if kept["validation_"]:
-            if len(self.shared_):  # the spread is relative to the shared parameters of the model
-                kept["spread_"] = kept["shared_"] - self.shared_
+            n = len(self.family_.shared)
+            if n:  # the spread is relative to the shared parameters of the model
+                kept["spread_"] = kept["shared_"][:n] - self.shared_[:n]
+            kept["shared_"] = torch.cat([kept["shared_"][:n], self.shared_[n:]])
             self.__dict__.update(kept)
         return self
 
@@ -153,7 +165,9 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             if not isinstance(eval, tuple | list) or len(eval) != 2:
                 raise TypeError(f"eval is a pair (X, observations), got {eval!r}")
             X_eval = table_like(eval[0], getattr(X, "encoder", None), n_features(X))
-            held = self._objective(family, X_eval, eval[1], "eval observations", labels)
+            held = self._objective(
+                family, X_eval, eval[1], "eval observations", labels, objective.unknowns
+            )
             held_out = held.batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.examples.observations)
@@ -194,6 +208,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             )
         self.family_, self.learner_, self.identifiability_ = family, learner, identifiability
         self.model_, self.shared_, self.spread_ = fitted.model, shared, spread
+        self.unknowns_ = objective.unknowns
         self.constant_, self.steps_ = task.intercept, fitted.steps
         self.leaderboard_ = choice.leaderboard if choice else []
         self.held_out_score_ = choice.best.score if choice else None
@@ -209,16 +224,35 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         return 1
 
     def _objective(
-        self, family: Family, X: Any, observations: Any, what: str, labels: Any
+        self,
+        family: Family,
+        X: Any,
+        observations: Any,
+        what: str,
+        labels: Any,
+        unknowns: Unknowns | None = None,
     ) -> Objective:
         given = in_order(listed(observations, what), labels)
         stored = X if isinstance(X, Stored) else None
-        return objective_of(family, n_rows(X), given, what, self.overlap, stored=stored)
+        return objective_of(family, n_rows(X), given, what, self.overlap, unknowns, stored)
 
     def _seen(self, X: Any, observations: Any) -> Objective:
         """The loss of observations of other rows, for the fitted model."""
-        labels = getattr(self, "classes_", None)
-        return self._objective(self.family_, X, observations, "observations", labels)
+        given, labels = listed(observations), getattr(self, "classes_", None)
+        return self._objective(self.family_, X, given, "observations", labels, self.unknowns_)
+
+    def _told(self, observations: Any) -> list[Observations]:
+        """Observations with what was learned of their aggregates filled in."""
+        return [self.unknowns_.settled(o, self.shared_) for o in self._in_order(observations)]
+
+    @property
+    def aggregates_(self) -> list[Aggregate | dict[Any, Aggregate]]:
+        """The aggregates of which something was learned, with that filled in.
+
+        Where labellers were named, `Observations(…, by=…)`, one for each.
+        """
+        self._check_fitted()
+        return self.unknowns_.aggregates(self.shared_)
 
     def _in_order(self, observations: Any) -> list[Observations]:
         """Observations about classes in the order of the model."""
@@ -280,11 +314,12 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def _expected(self, X: Any, sets: Sets, aggregate: Aggregate) -> NDArray[np.float64]:
         d = self.predict_dist(X)
+        aggregate = self.unknowns_.filled(aggregate, self.shared_)
         return expected_aggregate(aggregate, map_parameters(d, sets.members), sets)
 
     def posterior(self, X: Any, observations: Observations) -> Posterior:
         """What is known of each member once its set's y is known."""
-        (one,) = self._in_order(observations)
+        (one,) = self._told(observations)
         return posterior(one, self._distribution(X), self.alignment_)
 
     def score(
@@ -318,8 +353,9 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
     def diagnose(self, X: Any, observations: Observations | Sequence[Observations]) -> list[str]:
         """What these very sets leave open, in words; an empty list where nothing is."""
         raw, shared = self._rows(X)
-        objective = self._seen(X, observations)
-        return diagnose(objective, None if isinstance(X, Files) else X, raw, shared)
+        labels, told = getattr(self, "classes_", None), self._told(observations)
+        objective = self._objective(self.family_, X, told, "observations", labels)
+        return diagnose(objective, None if isinstance(X, Files) else X, raw, objective.own(shared))
 
     def align(self, X_few: Any, z_few: Any) -> Self:
         """Settles what sets leave open, from a few rows whose targets are known."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
+
 from setwise.distributions import Categorical, Family
 from setwise.identifiability.classes import identify_classes
 from setwise.identifiability.facts import Identifiability
 from setwise.identifiability.numbers import identify_numbers
+from setwise.objective import Unknowns
 from setwise.observations import Observations
 
 __all__ = ["identify"]
@@ -32,6 +35,9 @@ def identify(family: Family, observations: Sequence[Observations]) -> Identifiab
     some = [o for o in observations if len(o)]
     if not some:
         raise ValueError("there are no sets with labels: give at least one")
+    unknowns = Unknowns.of(family, some)  # what labels tell does not depend on their values
+    begin = torch.cat([torch.zeros(len(family.shared)), unknowns.start])
+    some = [unknowns.settled(o, begin) for o in some]
     if isinstance(family, Categorical):
         return identify_classes(family.n_classes, some)
     return identify_numbers(family, some)

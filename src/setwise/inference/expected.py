@@ -62,9 +62,9 @@ def _over_outcomes(aggregate: Aggregate, d: Any, sets: Sets, targets: Targets) -
     for which, part in sets.apart(sets.individuals):
         outcome = aggregate.outcome(targets, int(part.individuals[0]))
         choice = np.array(outcome.values, dtype=np.float64)
-        members = map_parameters(d, part.members)
+        members, own = map_parameters(d, part.members), aggregate.take(which)
         each = [
-            evaluate(aggregate, members, part, aggregate.check(part, np.full(len(part), v)))
+            evaluate(own, members, part, aggregate.check(part, np.full(len(part), v)))
             for v in choice
         ]
         table = torch.stack(each)
@@ -84,8 +84,9 @@ def _simulated(aggregate: Aggregate, d: Any, sets: Sets) -> Floats:
             n = min(step, DRAWS - begin)
             z = d.sample((n,)).reshape(-1)
             z = z.long() if isinstance(d, Discrete) else z
-            many = sets.take(np.tile(np.arange(len(sets)), n))
-            y = np.asarray(aggregate.apply(z, many.flat, rng), dtype=np.float64)
+            many = np.tile(np.arange(len(sets)), n)
+            seen = aggregate.take(many).apply(z, sets.take(many).flat, rng)
+            y = np.asarray(seen, dtype=np.float64)
             pieces.append(y.reshape(n, len(sets), *y.shape[1:]))
     drawn = np.concatenate(pieces)
     out: Floats = np.median(drawn, 0) if not has_mean(d) else drawn.mean(0)

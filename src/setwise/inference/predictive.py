@@ -216,7 +216,7 @@ def _words(aggregate: Aggregate, name: str, seen: float, middle: float, sure: st
 
 def _simulated(o: Observations, d: Any, seed: int) -> Floats:
     """y of each set, (draws, sets, …), with members drawn from their distributions."""
-    every = o.sets.expand()
+    every, which = o.sets.expand(), np.arange(len(o))
     members, sets = map_parameters(d, every.members), every.flat
     rng, pieces = np.random.default_rng(seed), []
     step = max(1, min(DRAWS, MEMBERS // max(1, len(sets.indices))))
@@ -226,7 +226,8 @@ def _simulated(o: Observations, d: Any, seed: int) -> Floats:
             n = min(step, DRAWS - begin)
             z = members.sample((n,)).reshape(-1)
             z = z.long() if isinstance(d, Discrete) else z
-            many = sets.take(np.tile(np.arange(len(sets)), n))
-            y = np.asarray(o.aggregate.apply(z, many.flat, rng), dtype=np.float64)
+            many = np.tile(which, n)
+            seen = o.aggregate.take(many).apply(z, sets.take(many).flat, rng)
+            y = np.asarray(seen, dtype=np.float64)
             pieces.append(y.reshape(n, len(sets), *y.shape[1:]))
     return np.concatenate(pieces)

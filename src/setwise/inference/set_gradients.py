@@ -40,7 +40,7 @@ def set_gradients(term: Term, raw: Tensor, shared: Tensor) -> tuple[Floats, Floa
 
 
 def outer(
-    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, learned: slice
 ) -> Floats:
     """Σ g_s g_tᵀ over sets that are the same or share a row.
 
@@ -54,7 +54,8 @@ def outer(
         ones = np.ones(len(sets.indices))
         rows = sparse.csr_array((ones, sets.indices, sets.offsets), (len(sets), n_rows))
         if term.adds_up:
-            at_members, at_sets = set_gradients(term, raw, shared)
+            at_members, at_sets = set_gradients(term, raw, objective.seen(term, shared))
+            at_sets = np.pad(at_sets, ((0, 0), (0, len(shared) - at_sets.shape[1])))
             lines = []
             for o in range(len(units)):
                 slopes = at_members[:, o] * units[o]
@@ -62,9 +63,9 @@ def outer(
                 part = spread @ table
                 lines.append(part.toarray() if sparse.issparse(part) else part)
             by_output = np.stack(lines, 2).reshape(len(sets), -1)
-            gradients.append(np.hstack([by_output, at_sets[:, :n_shared]]))
+            gradients.append(np.hstack([by_output, at_sets[:, learned]]))
         else:
-            gradients.append(_of_joint(term, table, raw, shared, units, n_shared))
+            gradients.append(_of_joint(term, table, raw, shared, units, learned))
             rows = rows[cast(Any, term).directions.slot]
         members.append(rows)
         joint.append(np.full(rows.shape[0], not term.adds_up))
@@ -73,7 +74,7 @@ def outer(
 
 
 def _of_joint(
-    term: Any, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+    term: Any, table: Any, raw: Tensor, shared: Tensor, units: Floats, learned: slice
 ) -> Floats:
     """The gradients of the independent parts of a joint likelihood of normal targets."""
     found = term.directions
@@ -82,10 +83,10 @@ def _of_joint(
     own = np.exp(2 * float(term.log_scale(shared))) * found.unit
     variance = own + found.noise
     slopes = found.forward(rows.toarray() if sparse.issparse(rows) else rows) * units[0]
-    columns = [-(rest / variance)[:, None] * slopes]
-    if n_shared:
-        columns.append((own / variance * (rest**2 / variance - 1))[:, None])
-    return np.hstack(columns)
+    at_shared = np.zeros((len(rest), len(shared)))
+    if len(term.family.shared):
+        at_shared[:, 0] = own / variance * (rest**2 / variance - 1)
+    return np.hstack([-(rest / variance)[:, None] * slopes, at_shared[:, learned]])
 
 
 def _over_neighbours(g: Floats, rows: sparse.csr_array, joint: NDArray[np.bool_]) -> Floats:

@@ -168,7 +168,8 @@ class StandardErrors:
                 rows[:, :, 0] -= at
             made = np.einsum("rjo,rfo->rfjo", rows, slopes[part] * self.units)
             made = made.reshape(-1, self.width * n_outputs)
-            made = np.hstack([made, own[part, :, : self.n_shared].reshape(len(made), -1)])
+            at_shared = own[part, :, own.shape[2] - self.n_shared :]  # those that were estimated
+            made = np.hstack([made, at_shared.reshape(len(made), -1)])
             found = self.of(made, robust).reshape(-1, n_functions)
             out[part] = np.where(np.isnan(found), np.inf, found)
         return out
@@ -214,9 +215,9 @@ def standard_errors(
     """The standard errors of a linear model at its maximum.
 
     `table` (rows, features + 1) are the features less `mean` and divided by `scale`, and a column
-    of ones. `raw` and `shared` are the fitted parameters. Where `free` is false the shared ones are
-    given, not estimated. `penalty` (features, outputs): the curvature of a ridge penalty in the
-    coefficients of the features as they came.
+    of ones. `raw` and `shared` are the fitted parameters. Where `free` is false the shared ones of
+    the family are given, not estimated. `penalty` (features, outputs): the curvature of a ridge
+    penalty in the coefficients of the features as they came.
 
     >>> import setwise as sw
     >>> z = np.array([1.0, 2.0, 4.0, 3.0])
@@ -235,14 +236,15 @@ def standard_errors(
     (0.645497, 0.645497)
     """
     width, n_outputs = table.shape[1], objective.n_outputs
-    n_shared = objective.n_shared if free else 0
+    learned = objective.learned(free)
+    n_shared = learned.stop - learned.start
     n_raw = width * n_outputs
     if n_raw + n_shared > MOST:
         raise ValueError(
             f"standard errors are computed for up to {MOST} coefficients; this model has {n_raw}"
         )
     raw, shared = raw.detach().double(), shared.detach().double()
-    hessian, slope = _second_order(objective, table, raw, shared, units, n_shared)
+    hessian, slope = _second_order(objective, table, raw, shared, units, learned)
     bare = hessian
     penalised = penalty is not None and bool((penalty > 0).any())
     if penalised:
@@ -256,7 +258,7 @@ def standard_errors(
     least = NULL * max(float(np.abs(size).max(initial=0.0)), 1e-300)
     kept, null = axes[:, size > least], axes[:, size <= least]
     inverse = (kept / size[size > least]) @ kept.T
-    own = outer(objective, table, raw, shared, units, n_shared)
+    own = outer(objective, table, raw, shared, units, learned)
     used = [o.sets.indices for o in objective.observations]
     n_rows = len(np.unique(np.concatenate(used)))
     weighted = sum(int((term.weight > 0).sum()) for term in objective.terms)
@@ -287,7 +289,7 @@ def _coefficients(table: Any, raw: Floats) -> Floats:
 
 
 def _second_order(
-    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, n_shared: int
+    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, learned: slice
 ) -> tuple[Floats, Floats]:
     """The Hessian and the gradient in the coordinates."""
     point = objective.at(raw, shared)
@@ -295,7 +297,7 @@ def _second_order(
 
     def pack(at_rows: Tensor, at_shared: Tensor) -> Floats:
         slopes = (table.T @ at_rows.numpy()) * units
-        return np.concatenate([slopes.ravel(), at_shared.numpy()[:n_shared]])
+        return np.concatenate([slopes.ravel(), at_shared.numpy()[learned]])
 
     columns = []
     nothing, still = torch.zeros_like(raw), torch.zeros_like(shared)
@@ -305,7 +307,7 @@ def _second_order(
             direction = nothing.clone()
             direction[:, o] = torch.from_numpy(np.ascontiguousarray(column * units[o]))
             columns.append(pack(*point.product(direction, still)))
-    for k in range(n_shared):
+    for k in range(learned.start, learned.stop):
         one = still.clone()
         one[k] = 1.0
         columns.append(pack(*point.product(nothing, one)))

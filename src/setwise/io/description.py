@@ -9,6 +9,7 @@ It is an object with
 * `family`, `learner`: what the arguments meant when the estimator was fitted;
 * `model`: the `class` of the model, the `facts` that it needs and the `folder` of its files;
 * `encoder`: what the columns of a data frame were (`setwise.Encoder`);
+* `learned`: of which aggregates something was learned, and for whom; it comes last in `shared`;
 * `shared`, `spread`, `steps`, `intercept`, `identifiability`, `alignment`, `n_features_in`,
   `history`: the fitted attributes of these names;
 * `validation`: what held-out sets said;
@@ -48,6 +49,22 @@ class Constant(TypedDict):
     shared: list[float]
 
 
+class Number(TypedDict):
+    """A number that was learned of an aggregate."""
+
+    name: str
+    start: float
+    most: AnyFloat
+
+
+class Learned(TypedDict):
+    """What was learned of aggregates that are written alike."""
+
+    aggregate: dict[str, Any]
+    unknown: list[Number]
+    labellers: list[tuple[str | int | float | bool, float]]
+
+
 class Validation(TypedDict):
     """What held-out sets said."""
 
@@ -69,6 +86,7 @@ class Description(TypedDict):
     family: dict[str, Any]
     learner: dict[str, Any]
     model: Model
+    learned: list[Learned]
     shared: list[float]
     spread: list[float]
     steps: int

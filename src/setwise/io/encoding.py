@@ -1,9 +1,9 @@
 """Arguments of estimators and learners as JSON values, and back: no pickle, no code.
 
 JSON values stay as they are; other things are objects with a `kind`: tuples, dicts, arrays, paths,
-devices, families, learners and scikit-learn's estimators. Of what has no such form (a function, a
-torch module) only a description is kept. Classes are looked up by name among those that are known,
-never imported.
+devices, families, aggregates, learners and scikit-learn's estimators. Of what has no such form (a
+function, a torch module) only a description is kept. Classes are looked up by name among those that
+are known, never imported.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from sklearn.base import BaseEstimator
 from setwise._facts import checked
 from setwise.distributions import Family, families
 from setwise.learners import Learner, learners
+from setwise.likelihood import Aggregate, aggregates
 
 __all__ = ["NotSaved", "arguments", "decode", "encode", "known"]
 
@@ -72,10 +73,11 @@ def encode(value: Any) -> Any:
     if isinstance(value, Path | torch.device):
         return {"kind": "path" if isinstance(value, Path) else "device", "value": str(value)}
     name = type(value).__name__
-    if isinstance(value, Family):
+    if isinstance(value, Family | Aggregate):
         names = inspect.signature(type(value)).parameters
         params = {name: encode(getattr(value, name)) for name in names}
-        return {"kind": "family", "class": name, "params": params}
+        kind = "family" if isinstance(value, Family) else "aggregate"
+        return {"kind": kind, "class": name, "params": params}
     if isinstance(value, Learner):
         return {"kind": "learner", "class": name, "params": arguments(value)}
     if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
@@ -148,6 +150,7 @@ def _sklearn_classes() -> dict[str, type[Any]]:
 
 KINDS = {"sklearn": "estimator of scikit-learn"}
 REGISTRIES: dict[str, Callable[[], Any]] = {
+    "aggregate": lambda: {cls.__name__: cls for cls in aggregates()},
     "family": families,
     "learner": learners,
     "sklearn": _sklearn_classes,

@@ -34,10 +34,20 @@ from setwise._files import beside, locked, sync
 from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Categorical, Family, parameters
 from setwise.frames import Encoded, Encoder
-from setwise.io.description import FORMAT, NAME, Description, check_files, digest, read, seal
+from setwise.io.description import (
+    FORMAT,
+    NAME,
+    Description,
+    Learned,
+    check_files,
+    digest,
+    read,
+    seal,
+)
 from setwise.io.encoding import arguments, decode, encode, known
 from setwise.learners import Learner, models
-from setwise.objective import Intercept
+from setwise.likelihood import Aggregate, Unknown
+from setwise.objective import Intercept, Kind, Unknowns
 
 __all__ = ["Saveable", "check_target", "load", "notes_of", "save"]
 
@@ -134,6 +144,7 @@ def _describe(
         "family": encode(est.family_),
         "learner": encode(est.learner_),
         "model": {"class": type(est.model_).__name__, "folder": own, "facts": facts},
+        "learned": _learned(est.unknowns_),
         "shared": est.shared_.tolist(),
         "spread": est.spread_.tolist(),
         "steps": est.steps_,
@@ -148,6 +159,20 @@ def _describe(
         "notes": notes,
         "files": files,
     }
+
+
+def _learned(unknowns: Unknowns) -> list[dict[str, Any]]:
+    """Of which aggregates something was learned, fit for JSON."""
+    out = []
+    for name, kind in unknowns.kinds.items():
+        try:
+            aggregate = encode(kind.aggregate)
+        except TypeError as error:
+            raise ValueError(f"what was learned of {name} cannot be saved: {error}") from None
+        labellers = [[encode(who), weight] for who, weight in kind.labellers.items()]
+        unknown = [one._asdict() for one in kind.unknown]
+        out.append({"aggregate": aggregate, "unknown": unknown, "labellers": labellers})
+    return out
 
 
 # ---- reading
@@ -228,11 +253,13 @@ def _rebuild(folder: Path, body: Description, module: Any, trusted: bool) -> Any
     # before as many names as it has classes are made
     if isinstance(family, Categorical) and family.n_classes != len(intercept["raw"]):
         raise ValueError("there are other classes than outputs")
-    est.shared_ = _vector(body["shared"], len(family.shared), "shared parameters")
+    est.unknowns_ = _unknowns(body["learned"], len(family.shared))
+    n_shared = len(family.shared) + est.unknowns_.size
+    est.shared_ = _vector(body["shared"], n_shared, "shared parameters")
     est.spread_ = _vector(body["spread"], family.n_spread, "parameters of spread")
     est.constant_ = Intercept(
         _vector(intercept["raw"], len(family.outputs), "outputs"),
-        _vector(intercept["shared"], len(family.shared), "shared parameters"),
+        _vector(intercept["shared"], n_shared, "shared parameters"),
     )
     model, own = known(body["model"]["class"], models(), "model"), folder / body["model"]["folder"]
     if module is not None and "module" not in inspect.signature(model.load).parameters:
@@ -248,6 +275,17 @@ def _rebuild(folder: Path, body: Description, module: Any, trusted: bool) -> Any
     encoder = None if columns is None else Encoder.from_facts(columns)
     est._know_columns(encoder, body["n_features_in"])
     return est
+
+
+def _unknowns(told: list[Learned], n_own: int) -> Unknowns:
+    kinds = []
+    for one in told:
+        aggregate, unknown = decode(one["aggregate"], None), one["unknown"]
+        if not isinstance(aggregate, Aggregate) or len(aggregate.learned) != len(unknown):
+            raise ValueError("there is nothing to learn of what something was learned of")
+        made = tuple(Unknown(**number) for number in unknown)
+        kinds.append(Kind(aggregate, made, dict(one["labellers"])))
+    return Unknowns(n_own, kinds)
 
 
 def _vector(values: list[float], length: int, what: str) -> torch.Tensor:

@@ -36,10 +36,11 @@ class Task:
     """What there is to learn.
 
     `raw` and `shared` are the intercept-only maximum likelihood, where every learner begins.
-    Where `free` is false the observations do not determine the shared parameters, which stay as
-    given. `restarts` is how many random beginnings are worth trying: more than one where classes
-    can be swapped or collapse. `guide`, where given, is a first guess of the raw parameters of
-    every row that breaks that symmetry: a learner that begins at a constant should go there first.
+    Where `free` is false the observations do not determine the shared parameters of the family,
+    which stay as given: `learned` are the others. `restarts` is how many random beginnings are
+    worth trying: more than one where classes can be swapped or collapse. `guide`, where given, is a
+    first guess of the raw parameters of every row that breaks that symmetry: a learner that begins
+    at a constant should go there first.
     """
 
     X: Any
@@ -62,6 +63,11 @@ class Task:
             return self
         X, part = self.objective.some(np.random.default_rng(self.seed))
         return dataclasses.replace(self, X=X, objective=part)
+
+    @property
+    def learned(self) -> slice:
+        """Which of the shared parameters are learned; empty where none are."""
+        return self.objective.learned(self.free)
 
     @property
     def intercept(self) -> Intercept:

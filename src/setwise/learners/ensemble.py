@@ -197,7 +197,8 @@ class Match:
 
 def at_shared(family: Family, raw: Tensor, own: Tensor, other: Tensor) -> Tensor:
     """Raw parameters of the same locations or means beside other shared parameters."""
-    return family.respread(raw, own, other - own)[0] if len(own) else raw
+    n = len(family.shared)
+    return family.respread(raw, own[:n], (other - own)[:n])[0] if n else raw
 
 
 def match(open: Identifiability | None, to: Tensor, raw: Tensor) -> Match:

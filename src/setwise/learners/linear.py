@@ -125,11 +125,10 @@ def _least_squares(learner: Linear, task: Task, table: Any) -> tuple[Array, Tens
     for _ in range(learner.max_iter):
         coef = _solve_once(learner, objective, shared, table, start)
         raw = torch.from_numpy(table @ coef)
-        if task.free:
-            shared = objective.fit_shared(raw, shared)
+        shared = objective.fit_shared(raw, shared, task.free)
         value = objective.value(raw, shared)
         task.progress.step(train=-value / objective.total_weight)
-        once = not (task.free and objective.n_shared) or objective.separable
+        once = task.learned.start == task.learned.stop or objective.separable
         converged = once or previous - value <= learner.tol**2 * max(1.0, abs(value))
         if converged:
             break
@@ -169,7 +168,7 @@ def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, boo
     objective = task.objective
     units = objective.family.units(task.raw, task.shared).numpy()
     shape = table.shape[1], objective.n_outputs
-    n_shared = objective.n_shared if task.free else 0
+    learned = task.learned
     weight = objective.total_weight
     penalty = np.full(shape, learner._penalty() / weight)
     penalty[-1] = 0.0
@@ -179,12 +178,12 @@ def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, boo
 
     def unpack(x: Array, fixed: Tensor) -> tuple[Array, Tensor, Tensor]:
         coef = x[: penalty.size].reshape(shape)
-        shared = torch.from_numpy(x[penalty.size :].copy()) if n_shared else fixed
+        shared = torch.cat([fixed[: learned.start], torch.from_numpy(x[penalty.size :].copy())])
         return coef, torch.from_numpy(table @ (coef * units)), shared
 
     def pack(raw: Tensor, shared: Tensor, coef: Array) -> Array:
         slopes = (table.T @ raw.numpy()) * units / weight + penalty * coef
-        return np.concatenate([slopes.ravel(), shared.numpy()[:n_shared] / weight])
+        return np.concatenate([slopes.ravel(), shared.numpy()[learned] / weight])
 
     def point(x: Array) -> Point:
         key = x.tobytes()
@@ -213,7 +212,7 @@ def _newton(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, boo
         dense = table.toarray() if sparse.issparse(table) else table
         coef = linalg.lstsq(dense, (task.guide.numpy() - task.raw.numpy()) / units, cond=1e-6)[0]
     coef[-1] += task.raw.numpy() / units
-    begin = np.concatenate([coef.ravel(), task.shared.numpy()[:n_shared]])
+    begin = np.concatenate([coef.ravel(), task.shared.numpy()[learned]])
     found = optimize.minimize(
         value, begin, jac=True, hessp=product, method="trust-ncg",
         callback=step,

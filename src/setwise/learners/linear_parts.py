@@ -48,11 +48,10 @@ def least_squares(learner: Linear, task: Task, design: Standardized) -> tuple[Ar
         for table, part in objective.parts(task.X):
             sums.add(part, (design(table) @ coef)[:, 0])
         small, raw = sums.objective()
-        if task.free:
-            shared = small.fit_shared(raw, shared)
+        shared = small.fit_shared(raw, shared, task.free)
         value = small.value(raw, shared)
         task.progress.step(train=-value / objective.total_weight)
-        once = not (task.free and objective.n_shared) or objective.separable
+        once = task.learned.start == task.learned.stop or objective.separable
         converged = once or previous - value <= learner.tol**2 * max(1.0, abs(value))
         if converged:
             break
@@ -102,8 +101,8 @@ class _Newton:
         self.units = objective.family.units(task.raw, task.shared).numpy()
         self.weight = objective.total_weight
         self.shape = design.width, objective.n_outputs
-        self.n_shared = objective.n_shared if task.free else 0
-        self.size = design.width * objective.n_outputs + self.n_shared
+        self.learned = task.learned
+        self.size = design.width * objective.n_outputs + self.learned.stop - self.learned.start
         self.penalty = np.full(self.shape, learner._penalty() / self.weight)
         self.penalty[-1] = 0.0
         if objective.of_classes and objective.n_outputs == 2:
@@ -115,12 +114,13 @@ class _Newton:
         """The model without features."""
         coef = np.zeros(self.shape)
         coef[-1] = self.task.raw.numpy() / self.units
-        return np.concatenate([coef.ravel(), self.task.shared.numpy()[: self.n_shared]])
+        return np.concatenate([coef.ravel(), self.task.shared.numpy()[self.learned]])
 
     def split(self, x: Array) -> tuple[Array, Tensor]:
         """Coefficients and shared parameters."""
         k = self.penalty.size
-        shared = torch.from_numpy(x[k:].copy()) if self.n_shared else self.task.shared
+        held = self.task.shared[: self.learned.start]
+        shared = torch.cat([held, torch.from_numpy(x[k:].copy())])
         return x[:k].reshape(self.shape) * self.units, shared
 
     def _points(self, x: Array) -> Iterator[tuple[Array, Point]]:
@@ -131,7 +131,7 @@ class _Newton:
 
     def _packed(self, columns: Array, rows: Tensor, shared: Tensor) -> Array:
         slopes = (columns.T @ rows.numpy()) * self.units
-        return np.concatenate([slopes.ravel(), shared.numpy()[: self.n_shared]]) / self.weight
+        return np.concatenate([slopes.ravel(), shared.numpy()[self.learned]]) / self.weight
 
     def _ridge(self, x: Array) -> Array:
         k = self.penalty.size
@@ -150,9 +150,8 @@ class _Newton:
     def _along(self, columns: Array, point: Point, v: Array) -> Array:
         k = self.penalty.size
         coef = v[:k].reshape(self.shape) * self.units
-        shared = torch.from_numpy(v[k:].copy())
-        if not self.n_shared:
-            shared = torch.zeros_like(self.task.shared)
+        shared = torch.zeros_like(self.task.shared)
+        shared[self.learned] = torch.from_numpy(v[k:].copy())
         rows, own = point.product(torch.from_numpy(columns @ coef), shared)
         return self._packed(columns, rows, own)
 

@@ -172,7 +172,7 @@ class _Pilot:
     ) -> None:
         self.task, self.table, self.rng = task, table, rng
         self.unit = task.objective.family.units(task.raw, task.shared)
-        self.n_shared = task.objective.n_shared if task.free else 0
+        self.learned = task.learned
         self.learn, self.compare = part, part
         if part.n_sets >= 100:
             held, learn = [], []
@@ -211,13 +211,13 @@ class _Pilot:
         slopes = self.rng.normal(size=(columns.shape[1], len(self.unit)))
         slopes *= self.rng.uniform(0.5, 1.5) / math.sqrt(columns.shape[1])
         slopes[-1] = 0.0
-        return np.concatenate([slopes.ravel(), self.task.shared.numpy()[: self.n_shared]])
+        return np.concatenate([slopes.ravel(), self.task.shared.numpy()[self.learned]])
 
     def _parameters(self, columns: Floats, x: Floats) -> tuple[Tensor, Tensor]:
         slopes = x[: columns.shape[1] * len(self.unit)].reshape(columns.shape[1], -1)
         raw = self.task.raw + torch.from_numpy(columns @ slopes) * self.unit
         own = torch.from_numpy(x[slopes.size :].copy())
-        return raw, own if self.n_shared else self.task.shared
+        return raw, torch.cat([self.task.shared[: self.learned.start], own])
 
     def _per_set(self, raw: Tensor, shared: Tensor) -> Tensor:
         found = self.compare.per_set(raw, shared)
@@ -234,7 +234,7 @@ class _Pilot:
             raw, shared = self._parameters(columns, x)
             here = part.gradient(raw, shared)
             slopes = columns.T @ (here.gradient * self.unit).numpy()
-            own = here.shared_gradient.numpy()[: self.n_shared]
+            own = here.shared_gradient.numpy()[self.learned]
             gradient = np.concatenate([slopes.ravel(), own])
             gradient[:size] += x[:size]
             value = float(here.value) + 0.5 * float((x[:size] ** 2).sum())

@@ -6,6 +6,7 @@ from setwise.objective.parts import Parts
 from setwise.objective.profile import HeldOut, Intercept, Judged, judge, respread, surely_worse
 from setwise.objective.stream import Stream
 from setwise.objective.terms import FirstOrder, LeastSquares, Point, Term
+from setwise.objective.unknown import Kind, Unknowns
 
 __all__ = [
     "Batch",
@@ -13,12 +14,14 @@ __all__ = [
     "HeldOut",
     "Intercept",
     "Judged",
+    "Kind",
     "LeastSquares",
     "Objective",
     "Parts",
     "Point",
     "Stream",
     "Term",
+    "Unknowns",
     "judge",
     "listed",
     "objective_of",

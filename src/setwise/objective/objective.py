@@ -143,7 +143,7 @@ class Objective:
 
     def own(self, shared: Tensor) -> Tensor:
         """Those of the shared parameters that are the family's."""
-        return shared[: len(self.family.shared)] if self.unknowns.size else shared
+        return shared[: len(self.family.shared)]
 
     def seen(self, term: Term, shared: Tensor) -> Tensor:
         """Those that a term knows."""
@@ -266,14 +266,26 @@ class Objective:
         best = packed + (torch.from_numpy(found.x) if np.isfinite(found.fun) else 0.0) * unit
         return best[:n], torch.cat([best[n:], unknown])
 
-    def fit_shared(self, raw: Tensor | Callable[[Tensor], Tensor], shared: Tensor) -> Tensor:
+    def learned(self, free: bool = True) -> slice:
+        """Which of the shared parameters are learned: without `free`, not those of the family."""
+        return slice(0 if free else len(self.family.shared), self.n_shared)
+
+    def fit_shared(
+        self, raw: Tensor | Callable[[Tensor], Tensor], shared: Tensor, free: bool = True
+    ) -> Tensor:
         """The shared parameters of largest likelihood; the raw ones may be a function of them."""
-        if not self.n_shared:
+        which = self.learned(free)
+        if which.start == which.stop:
             return shared
-        scale = max(self.total_weight, 1e-12)
-        loss = with_gradient(lambda own: self.loss(raw(own) if callable(raw) else raw, own) / scale)
-        found = optimize.minimize(loss, shared.numpy(), jac=True, method="L-BFGS-B")
-        return torch.from_numpy(np.asarray(found.x, np.float64))
+        scale, held = max(self.total_weight, 1e-12), shared[: which.start]
+
+        def value(own: Tensor) -> Tensor:
+            every = torch.cat([held, own])
+            return self.loss(raw(every) if callable(raw) else raw, every) / scale
+
+        begin = shared[which].numpy()
+        found = optimize.minimize(with_gradient(value), begin, jac=True, method="L-BFGS-B")
+        return torch.cat([held, torch.from_numpy(np.asarray(found.x, np.float64))])
 
     # ---- rows
 

@@ -197,11 +197,14 @@ class Term(ABC):
 
         Where something is learned of each labeller, with the set's share in the prior of that.
         """
-        o, slot = self.observations, self.slot
-        if slot is None:
-            return evaluate(o.aggregate, self.family(members, shared), o.sets, o.y)
-        d, o = self.family(members, shared[: len(self.family.shared)]), slot.bound(o, shared)
-        return evaluate(o.aggregate, d, o.sets, o.y) + slot.log_prior(shared)
+        o, d = self.told(shared), self.family(members, shared[: len(self.family.shared)])
+        each = evaluate(o.aggregate, d, o.sets, o.y)
+        return each if self.slot is None else each + self.slot.log_prior(shared)
+
+    def told(self, shared: Tensor) -> Observations:
+        """The observations, with what is learned of the aggregate as `shared` has it."""
+        slot = self.slot
+        return self.observations if slot is None else slot.bound(self.observations, shared)
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set, differentiable."""

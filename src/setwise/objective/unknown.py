@@ -29,6 +29,26 @@ from setwise.observations import Observations
 __all__ = ["Kind", "Slot", "Unknowns"]
 
 
+class Told(NamedTuple):
+    """A number that was learned, and the raw one behind it as a sum of shared parameters."""
+
+    name: str
+    unknown: Unknown
+    raw: float
+    along: Tensor
+
+    def value(self, away: float = 0.0) -> float:
+        """The number where the raw one is so far away."""
+        return float(self.unknown.value(torch.tensor(self.raw + away, dtype=torch.float64)))
+
+    @property
+    def slope(self) -> float:
+        """The derivative of the number in the raw one."""
+        raw = torch.tensor(self.raw, dtype=torch.float64, requires_grad=True)
+        with torch.enable_grad():
+            return float(torch.autograd.grad(self.unknown.value(raw), raw)[0])
+
+
 class Kind(NamedTuple):
     """An aggregate with something to learn, and who has labelled how many sets (by weight)."""
 
@@ -119,26 +139,60 @@ class Unknowns:
         """That of some observations; None where there is nothing to learn."""
         if not o.aggregate.learned:
             return None
-        name = repr(o.aggregate)
-        if name not in self.kinds:
-            known = ", ".join(self.kinds) or "nothing"
-            raise ValueError(
-                f"{o!r}: what is to be learned of {name} was no part of the fit, which has learned "
-                f"of {known}: give its numbers, as in Noisy(Similarity(), flip=0.1)"
-            )
-        kind, who = self.kinds[name], None
+        name, kind, who = repr(o.aggregate), self._kind(o.aggregate), None
         if o.by is not None:
             place = {labeller: i for i, labeller in enumerate(kind.labellers)}
             names, number = np.unique(o.by, return_inverse=True)
             who = np.array([place.get(name, -1) for name in names.tolist()], np.int64)[number]
         return Slot(kind, self.centres[name], self.each[name], who)
 
+    def _kind(self, aggregate: Aggregate) -> Kind:
+        name = repr(aggregate)
+        if name not in self.kinds:
+            known = ", ".join(self.kinds) or "nothing"
+            raise ValueError(
+                f"what is to be learned of {name} was no part of the fit, which has learned of "
+                f"{known}: give its numbers, as in Noisy(Similarity(), flip=0.1)"
+            )
+        return self.kinds[name]
+
     def settled(self, o: Observations, shared: Tensor) -> Observations:
         """The observations with what was learned filled in."""
         slot = self.slot(o)
-        if slot is None or slot.who is not None:
-            return o if slot is None else slot.bound(o, shared)
-        return o._of(o.aggregate.with_values([float(value) for value in slot.values(shared)]))
+        if slot is None:
+            return o
+        return (
+            o._of(self.filled(o.aggregate, shared)) if slot.who is None else slot.bound(o, shared)
+        )
+
+    def filled(self, aggregate: Aggregate, shared: Tensor) -> Aggregate:
+        """The aggregate with what was learned filled in, for a labeller who is not known."""
+        if not aggregate.learned:
+            return aggregate
+        kind = self._kind(aggregate)
+        raw = shared[self.centres[repr(aggregate)]]
+        values = [float(u.value(number)) for u, number in zip(kind.unknown, raw, strict=True)]
+        return aggregate.with_values(values)
+
+    def told(self, shared: Tensor) -> Iterator[Told]:
+        """Each number that was learned, as a line of a summary."""
+        several = len(self.kinds) > 1
+        for name, kind in self.kinds.items():
+            about = f" of {type(kind.aggregate.bare).__name__}" if several else ""
+            raw = shared[self.centres[name]]
+            lines: list[tuple[str, Tensor, list[int]]] = [("", raw, [])]
+            if kind.labellers:
+                first, n = self.each[name].start, len(kind.unknown)
+                table = shared[self.each[name]].reshape(-1, n)
+                lines = [
+                    (f" by {who}", raw + more, [first + j * n])
+                    for j, (who, more) in enumerate(zip(kind.labellers, table, strict=True))
+                ]
+            for who, numbers, more in lines:
+                for i, (one, number) in enumerate(zip(kind.unknown, numbers, strict=True)):
+                    along = torch.zeros_like(shared)
+                    along[[self.centres[name].start + i, *(at + i for at in more)]] = 1.0
+                    yield Told(one.name + about + who, one, float(number), along)
 
     def each_value(self, shared: Tensor) -> Iterator[tuple[Kind, Any, list[Tensor]]]:
         """For each kind, and each labeller of it (else None), the values of what was learned."""

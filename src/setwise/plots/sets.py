@@ -64,7 +64,7 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
     often they occur at each predicted probability. The grey band (the bars) is where 95 % of such
     curves (shares) lie by chance if the model is right.
     """
-    (observations,) = est._in_order(one_kind(observations))
+    (observations,) = est._told(one_kind(observations))
     aggregate = observations.aggregate
     d = est._distribution(X)
     targets = Targets.of(d)
@@ -98,9 +98,9 @@ def _drawn_labels(o: Observations, d: Any) -> Floats:
     out = []
     for begin in range(0, DRAWS, step):
         part = torch.from_numpy(drawn[begin : begin + step])
-        many = sets.take(np.tile(np.arange(n_sets), len(part))).flat
-        z = part.reshape(-1)
-        seen = o.aggregate.apply(z.long() if isinstance(d, Discrete) else z.double(), many, rng)
+        many, z = np.tile(np.arange(n_sets), len(part)), part.reshape(-1)
+        z = z.long() if isinstance(d, Discrete) else z.double()
+        seen = o.aggregate.take(many).apply(z, sets.take(many).flat, rng)
         values = np.asarray(seen, dtype=np.float64)
         out.append(values.reshape(len(part), n_sets, *values.shape[1:]))
     return np.concatenate(out)

@@ -95,23 +95,41 @@ def lines(
             within = contrasts * np.array(factors)
     titles = [f"{group}: {name}" if group else name for group in groups for name in names]
     estimates = (whole @ contrasts).T.ravel()
-    shared = list(zip(family.shared, est.shared_.tolist(), strict=True))
+    n = len(family.shared)
+    shared = list(zip(family.shared, est.shared_.tolist()[:n], strict=True))
+    told = list(est.unknowns_.told(est.shared_))
     if errors is None:
         first = [Line(t, float(b)) for t, b in zip(titles, estimates, strict=True)]
-        return first, [Line(name, value) for name, value in shared]
+        learned = [Line(one.name, one.value()) for one in told]
+        return first, [*(Line(name, value) for name, value in shared), *learned]
     found = errors.of(errors.coefficients(within), robust)
     first = [
         _line(t, float(b), float(e), level)
         for t, b, e in zip(titles, estimates, found, strict=True)
     ]
-    own = errors.of(errors.of_shared(), robust)
-    if not len(own):  # not told, so it stays as it is
-        return first, [Line(name, value, identified=False) for name, value in shared]
-    second = []
-    for (name, value), error in zip(shared, own, strict=True):
-        made = _line(name, value, float(error), level)
-        second.append(made._replace(z=math.nan, p=math.nan))
-    return first, second
+    own = errors.of_shared()
+    free = n if len(own) == len(est.shared_) else 0
+    second = (
+        [  # what is not told stays as it is
+            _line(name, value, float(error), level)._replace(z=math.nan, p=math.nan)
+            for (name, value), error in zip(
+                shared, errors.of(own[:free], robust), strict=bool(free)
+            )
+        ]
+        or [Line(name, value, identified=False) for name, value in shared]
+    )
+    return first, second + [_learned(one, errors, own, level, robust) for one in told]
+
+
+def _learned(one: Any, errors: StandardErrors, own: Floats, level: float, robust: bool) -> Line:
+    """A number of an aggregate; its interval is that of the raw number behind it."""
+    along = one.along.numpy()[-len(own) :]
+    error = float(errors.of((along @ own)[None], robust)[0])
+    if math.isnan(error):
+        return Line(one.name, one.value(), identified=False)
+    reach = float(stats.norm.ppf((1 + level) / 2)) * error
+    ends = (one.value(sign * reach) for sign in (-1, 1))
+    return Line(one.name, one.value(), one.slope * error, math.nan, math.nan, *ends)
 
 
 def _line(name: str, estimate: float, error: float, level: float) -> Line:

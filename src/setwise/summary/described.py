@@ -209,7 +209,8 @@ class Described(BaseEstimator):  # type: ignore[misc]
         est: Any = self
         objective = est._seen(X, observations)
         learned_from = sum(kind["sets"] for kind in self.data_["kinds"]) if self.data_ else np.inf
-        return check_observations(est._distribution(X), objective.observations, learned_from)
+        told = est._told(objective.observations)
+        return check_observations(est._distribution(X), told, learned_from)
 
     def __str__(self) -> str:
         return brief(self) if hasattr(self, "model_") else repr(self)

@@ -97,7 +97,7 @@ def errors_of(est: Any, X: Any = None, observations: Any = None) -> StandardErro
     family, free = est.family_, est.identifiability_.scale
     objective = est._seen(X, observations)
     raw = est._raw(X)
-    shared = objective.fit_shared(raw, est.shared_) if free else est.shared_
+    shared = objective.fit_shared(raw, est.shared_, free)
     units = np.maximum(family.units(raw.mean(0), shared).numpy(), 1e-300)
     table, mean, scale = _standardised(X)
     est._errors = standard_errors(
@@ -167,7 +167,7 @@ def _by_errors(est: Any, X: Any) -> Floats:
     if isinstance(est.family_, Categorical):
         probs = raw.softmax(-1).numpy()
         slopes = np.eye(probs.shape[1]) * probs[:, :, None] - probs[:, :, None] * probs[:, None, :]
-        own: Floats = np.zeros((*probs.shape, 0))
+        own: Floats = np.zeros((*probs.shape, errors.n_shared))
     else:
         slopes, own = _slopes(lambda r, s: _mean(est, r, s), raw, shared)
     dense = X if sparse.issparse(X) else _array(X)

@@ -87,8 +87,8 @@ def guesses(est: Any, X: Any, observations: Sequence[Observations]) -> list[Gues
     alone = est.family_(raw.expand(1, -1), shared[: len(est.family_.shared)])
     return [
         Guess(_short(repr(o.aggregate)), *_guess(o, rows, alone), len(o))
-        for o in est._in_order(observations)
-        if len(o) and o.y is not None and not o.aggregate.learned
+        for o in est._told(observations)
+        if len(o) and o.y is not None
         if not o.aggregate.outcome(Targets.of(est.family_), None).instead
     ]
 

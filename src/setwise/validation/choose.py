@@ -26,8 +26,9 @@ from setwise.learners.inputs import n_rows, take_rows
 from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
-from setwise.objective import Batch, Objective, judge
+from setwise.objective import Objective, judge, respread
 from setwise.validation.folds import SetKFold
+from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
@@ -36,14 +37,6 @@ MANY = 500  # from so many sets on one part is held out once; fewer sets take tu
 PARTS = 5
 FEWEST = 10  # sets of a kind without which none of them are held out
 BLENDED = 3  # candidates of different kinds that may be averaged
-
-
-class Split(NamedTuple):
-    """The loss of the sets to learn from, and held-out sets with the rows they are about."""
-
-    learn: Objective
-    X: Any
-    held: Batch
 
 
 class Trial(NamedTuple):
@@ -81,9 +74,11 @@ def hold_out(
     few = [o for o in kinds if 0 < len(o) < FEWEST]
     n = sum(len(o) for o in many)
     turns = 1 if n >= MANY else PARTS
+    family, unknowns = objective.family, objective.unknowns
     if stored := held_in_turn(objective, seed, PARTS, turns, FEWEST):
         held_out = [
-            (part, Objective(objective.family, test, n_rows(X)).batch()) for part, test in stored[0]
+            (part, Objective(family, test, n_rows(X), unknowns=unknowns).batch())
+            for part, test in stored[0]
         ]
         return [Split(part, take_rows(X, held.rows), held) for part, held in held_out], stored[1]
     overlap = "auto" if objective.overlap.startswith("joint") else "independent"
@@ -97,7 +92,7 @@ def hold_out(
                 continue
         splits = []
         for fold in found[:turns]:
-            held = Objective(objective.family, fold.test, n_rows(X), overlap).batch()
+            held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
             learn = objective.of([*fold.train, *few], overlap)
             splits.append(Split(learn, take_rows(X, held.rows), held))
         return splits, what
@@ -197,7 +192,7 @@ def _judged(
     for split, raw, numbers in zip(splits, raws, shared, strict=True):
         found = judge(split.held.objective, raw, numbers, task.intercept)
         changes.append(found.change)
-        own.append(family.respread(raw, numbers, found.change)[1])
+        own.append(respread(family, raw, numbers, found.change, task.intercept)[1])
         sets.append(found.sets * (split.held.objective.total_weight / total))
     each = torch.cat(sets)
     own_mean, change = torch.stack(own).mean(0), torch.stack(changes).mean(0)
@@ -224,14 +219,14 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     task (its held-out sets are others), its model is the last one. Where nothing predicts sets of
     new rows, features may just be the names of rows: then sets of known rows decide.
     """
-    saddle = leave_saddle(task)
+    saddle, family = leave_saddle(task), task.objective.family
     if not splits:
         if task.restarts > 1 and task.guide is None and not isinstance(learner, Network):
             task.guide = Network.pilot(task)
         fitted = learner.fit(task)
         if saddle is not None:
             saddle.check(task, fitted, learner)
-        spread = torch.zeros(task.objective.family.n_spread, dtype=torch.float64)
+        spread = torch.zeros(family.n_spread, dtype=torch.float64)
         return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None, apart)
     choice = choose(learner, task, splits)
     if apart == "rows" and not choice.best.score > choice.constant and not stopped():
@@ -257,10 +252,10 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
             ConvergenceWarning,
             stacklevel=5,
         )
-    spread = respread(done, best.shared, best.change)
-    return Final(done, best.learner, best.shared, spread, choice, apart)
-
-
-def respread(fitted: Fitted, shared: Tensor, change: Tensor) -> Tensor:
-    """The change of spread that takes a model to these shared parameters, where it has any."""
-    return shared - fitted.shared.detach().double().cpu() if len(shared) else change
+    n, own = len(family.shared), done.shared.detach().double().cpu()
+    spread = (best.shared - own)[:n] if n else best.change[: family.n_spread]
+    shared = best.shared
+    whole = task.objective.whole() is task.objective
+    if task.objective.unknowns.size and best.fitted is not None and whole:
+        shared = torch.cat([shared[:n], learned(task, done, splits[0], best.fitted)])
+    return Final(done, best.learner, shared, spread, choice, apart)

@@ -269,7 +269,7 @@ class _Run:
     ) -> None:
         self.forest, self.objective = forest, objective
         self.chosen, self.coupled = chosen, coupled
-        self.free = task.free and objective.n_shared > 0
+        self.learned = task.learned
         self.raw = task.raw.expand(objective.n_rows, -1).clone()
         self.shared = task.shared
         self.eval_X = None
@@ -323,10 +323,12 @@ class _Run:
 
     def _shared_step(self) -> Tensor:
         """A Newton step of the shared parameters, each on its own and not too far."""
-        if not self.free:
-            return torch.zeros_like(self.shared)
+        out, which = torch.zeros_like(self.shared), self.learned
+        if which.start == which.stop:
+            return out
         turn = -self.point.shared_gradient / self.point.shared_curvature().abs().clamp_min(1e-12)
-        return turn.clamp(-0.3, 0.3)
+        out[which] = turn[which].clamp(-0.3, 0.3)
+        return out
 
     def _commit(self, leaves: Leaves, values: Tensor) -> None:
         self.forest.values[-1] = [v.numpy() for v in values.split(leaves.counts)]

@@ -103,9 +103,8 @@ class EM(Learner):
             for _ in range(self.max_iter):
                 wanted = targets.step(here.predicted, here.shared, damp)
                 predicted, fitted = trainer.out_of_sample(X, wanted)
-                shared = here.shared
-                if task.free:
-                    shared = objective.fit_shared(partial(targets.raw, predicted), shared)
+                raw_of = partial(targets.raw, predicted)
+                shared = objective.fit_shared(raw_of, here.shared, task.free)
                 figures = score(predicted, shared, fitted)
                 task.progress.step(**figures)
                 new = _Iterate(_last(figures), predicted, wanted, shared, fitted)

@@ -72,7 +72,7 @@ class Targets(ABC):
         for term in self.objective.terms:
             d = map_parameters(rows, term.sets.members)
             prior = d.probs if self.n_classes else d.mean  # type: ignore[attr-defined]
-            found, _ = expectation(term.observations, d)
+            found, _ = expectation(term.told(shared), d)
             found = torch.where(found.isfinite(), found, prior).reshape(-1, total.shape[1])
             np.add.at(total, term.sets.indices, found.numpy() * term.member_weight[:, None])
         return np.reshape(total / self.weight[:, None], values.shape)

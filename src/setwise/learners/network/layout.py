@@ -55,7 +55,7 @@ class Layout:
             and members <= objective.n_rows
             and all(term.adds_up and term.sets.size is not None for term in terms)
             and all(term.sets.weights is None and term.sets.counts is None for term in terms)
-            and all((term.weight > 0).all() for term in terms)
+            and all((term.weight > 0).all() and term.slot is None for term in terms)
         )
 
     def shuffle(self, rng: np.random.Generator) -> NDArray[np.float64]:

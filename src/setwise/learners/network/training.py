@@ -96,8 +96,10 @@ class Training:
         self.network = network.to(settings.device)
         self.begin = task.shared.detach().clone().to(settings.device, network.base.dtype)
         # shared = begin + rate · change, so that the faster part needs no optimiser of its own
-        zeros = torch.zeros(len(self.begin), device=settings.device)
-        self.change = nn.Parameter(zeros, requires_grad=task.free and len(zeros) > 0)
+        zeros, which = torch.zeros(len(self.begin), device=settings.device), task.learned
+        self.change = nn.Parameter(zeros, requires_grad=which.start < which.stop)
+        self.rate = torch.zeros_like(zeros)
+        self.rate[which] = SHARED_RATE
         if not any(p.requires_grad for p in network.parameters()):
             raise ValueError("the module has no parameters to learn: give one that has some")
         self.state = nn.Module()  # everything that is learned
@@ -118,7 +120,7 @@ class Training:
     @property
     def shared(self) -> Tensor:
         """The shared parameters, detached."""
-        return self.begin + SHARED_RATE * self.change.detach()
+        return self.begin + self.rate * self.change.detach()
 
     def raw(self, x: Tensor) -> Tensor:
         """Raw parameters of these rows; only the network itself runs in the lower precision."""
@@ -182,7 +184,7 @@ class Training:
         self.weights.zero()
         raw.backward(loss.gradient / weight)
         if self.change.grad is not None:
-            self.change.grad += loss.shared_gradient * (SHARED_RATE / weight)
+            self.change.grad += loss.shared_gradient * (self.rate / weight)
         self.weights.step(*numbers)
         self.loss += loss.value
 

@@ -74,7 +74,7 @@ def choose_columns(
     By default, all columns but `others` are features.
     """
     for name in (*spec.features, *spec.drop, *spec.categories):
-        rows.column(name)
+        rows.known(name)
     wanted = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
     wanted = [name for name in wanted if name not in spec.drop]
     if not wanted:

@@ -69,6 +69,7 @@ class FitSpec:
     learner: str = "auto"
     set: dict[str, Any] = field(default_factory=dict)
     eval: float = 0.2
+    memory: str = ""
     seed: int = 0
 
     def update(self, options: Mapping[str, Any]) -> None:

@@ -19,7 +19,8 @@ __all__ = ["Command", "fit"]
 def fit(
     ctx: typer.Context,
     rows: Annotated[
-        Path | None, typer.Argument(help="Table of rows: CSV, Parquet, Feather or JSON lines.")
+        Path | None,
+        typer.Argument(help="Table of rows: CSV, Parquet, Feather, JSON lines; or a folder."),
     ] = None,
     sets: c.SetsFiles = None,
     observe: c.Observe = None,
@@ -45,6 +46,9 @@ def fit(
     eval: Annotated[
         float | None, typer.Option(min=0, max=0.5, help="Share of sets held out. Default: 0.2.")
     ] = None,
+    memory: Annotated[
+        str, typer.Option(help="Read the rows in parts of about so much: 2GB. Default of a folder.")
+    ] = "",
     seed: Annotated[int | None, typer.Option(help="Seed of all chance. Default: 0.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder of the model. Default: model.")] = None,
     config: Annotated[

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,9 @@ from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.membership import Block, in_options, observe, prepare
 from setwise.cli.names import family, learner, spelled
-from setwise.cli.tables import read
+from setwise.cli.stored import StoredTable, read_stored, stored_columns
+from setwise.cli.tables import Table, read
+from setwise.frames import Encoded
 
 __all__ = ["Fitting"]
 
@@ -27,9 +29,10 @@ class Fitting:
         self.spec = spec
         groups = [name for s in spec.sets for name in s.group]
         others = {*groups, *([spec.id] if spec.id else [])}
-        self.rows = read(spec.rows, [*others], spec.missing)
+        self.stored = bool(spec.memory) or spec.rows.is_dir() or "*" in spec.rows.name
+        self.rows = read_stored(spec) if self.stored else read(spec.rows, [*others], spec.missing)
         for name in others:
-            self.rows.column(name)
+            self.rows.known(name)
         if spec.set and spelled(spec.learner) == "auto":
             raise Mistake(
                 "--set is for a learner that you name, as in --learner lightgbm --set "
@@ -47,7 +50,7 @@ class Fitting:
         self.labels = self._labels()
         self.family: Any = family(spec.family or "normal") if self.labels is None else None
         self._check_rules()
-        self.X, self.left_out = choose_columns(self.rows, spec, others)
+        self.X, self.left_out = _columns(self.rows, spec, others)
         self.train_sets, self.held_out, self.dropped, self.shared_rows = self._split()
 
     def _labels(self) -> list[Any] | None:
@@ -94,7 +97,7 @@ class Fitting:
         every = self.observations
         n = sum(map(len, every))
         folds = round(1 / self.spec.eval) if self.spec.eval > 0 else 0
-        if folds < 2 or n < 2 * folds:
+        if folds < 2 or n < 2 * folds or self.stored:  # of files, the fit holds out what fits
             return every, [], 0, False
         for disjoint in ("rows", "sets"):
             split = SetKFold(folds, random_state=self.spec.seed, disjoint=disjoint)
@@ -111,9 +114,18 @@ class Fitting:
 
     def columns(self) -> Columns:
         """What is to be kept beside the model."""
-        used = np.unique(np.concatenate([o.sets.indices for o in self.observations]))
-        some = some_rows(self.rows, self.spec.id, self.X, used)
+        some: list[int] = []
+        if isinstance(self.X, Encoded):
+            used = np.unique(np.concatenate([o.sets.indices for o in self.observations]))
+            some = some_rows(self.rows, self.spec.id, self.X, used)
         return Columns(self.spec.id or None, list(self.spec.missing), some)
+
+    @property
+    def missing_values(self) -> int:
+        """Features without a value."""
+        if self.stored:
+            return int(sum(self.X.missing.values()))
+        return int(sum(self.rows.column(c.name).null_count for c in self.X.encoder.columns))
 
     @property
     def observations(self) -> list[Any]:
@@ -127,6 +139,8 @@ class Fitting:
         import setwise as sw
 
         common = {"learner": self.learner, "random_state": self.spec.seed, "verbose": verbose}
+        if self.stored and not self.spec.eval:
+            common["validation"] = None
         if self.labels is None:
             est: Any = sw.AggregateRegressor(self.family, **common)
         else:
@@ -189,6 +203,8 @@ class Fitting:
         from setwise.summary.verdict import guesses, verdict
 
         scores = {}
+        if self.stored:
+            return self._as_fitted(est)
         for name, some in (("train", self.train_sets), ("held_out", self.held_out)):
             if some:
                 scores[name] = est.score(self.X, some, profile=True)
@@ -204,6 +220,29 @@ class Fitting:
             "open": est.diagnose(self.X, self.observations),
             "checks": str(est.check(self.X, self.held_out)).split("\n") if self.held_out else [],
         }
+
+    def _as_fitted(self, est: Any) -> dict[str, Any]:
+        """The same of rows in files: what the fit itself has found by sets that it held out."""
+        from setwise.summary.verdict import verdict
+
+        scores, best = {}, est.leaderboard_[0] if est.leaderboard_ else None
+        if best is not None:
+            scores = {"held_out": est.held_out_score_, "held_out_constant": est.constant_score_}
+        return {
+            "log_likelihood": scores,
+            "verdict": verdict(best["gain"], best["gain_error"]) if best else "",
+            "guesses": [],
+            "steps": est.steps_ or len(est.history_),
+            "identifiability": est.identifiability_.facts(),
+            "open": [],
+            "checks": [],
+        }
+
+
+def _columns(rows: Table, spec: FitSpec, others: Collection[str]) -> tuple[Any, list[str]]:
+    if isinstance(rows, StoredTable):
+        return stored_columns(rows, spec, others)
+    return choose_columns(rows, spec, others)
 
 
 def _classes(spec: FitSpec) -> tuple[Any, list[str] | None]:

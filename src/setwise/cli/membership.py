@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from setwise.cli.common import Mistake
 from setwise.cli.config import SetsSpec
 from setwise.cli.names import aggregate, parse
+from setwise.cli.stored import StoredTable, by_group
 from setwise.cli.tables import Table, read
 from setwise.errors import SetError
 
@@ -232,6 +233,8 @@ def _members(
         return listed_members([*zip(*keys, strict=True)], order, known, size)
     if spec.group:
         names = spec.group
+        if isinstance(rows, StoredTable):
+            return by_group(rows, names, _joined(table, names), told, known)
         return grouped(_joined(rows, names), _joined(table, names), told, known)
     path, column = members_file(spec)
     listed = read(path, [column["set"], column["row"]], table.missing)

@@ -11,6 +11,7 @@ from setwise.cli.common import number
 from setwise.cli.files import some
 from setwise.cli.fitting import Fitting
 from setwise.cli.membership import Block
+from setwise.summary.words import data_of
 
 __all__ = ["facts", "outcome", "words"]
 
@@ -18,16 +19,16 @@ __all__ = ["facts", "outcome", "words"]
 def facts(fitting: Fitting) -> dict[str, Any]:
     """The data of the fit, for machines."""
     kinds = {column.name: column.kind for column in fitting.X.encoder.columns}
-    used = {i for b in fitting.blocks for i in b.observations.sets.indices.tolist()}
+    in_sets = data_of(fitting.X, fitting.observations)["in_sets"]
     return {
         "rows": {
             "file": str(fitting.spec.rows),
             "n": len(fitting.rows),
-            "in_no_set": len(fitting.rows) - len(used),
+            "in_no_set": len(fitting.rows) - in_sets,
             "features": kinds,
             "kinds": dict(Counter(kinds.values())),
             "left_out": fitting.left_out,
-            "missing_values": sum(fitting.rows.column(name).null_count for name in kinds),
+            "missing_values": fitting.missing_values,
         },
         "sets": [_block_facts(b) for b in fitting.blocks],
         "classes": fitting.labels,
@@ -62,6 +63,8 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
     details = f"{told['n_train']:,} sets to learn from, {told['n_held_out']:,} held out"
     if told["n_held_out"]:
         details += " to judge by; a last fit learns from all"
+    if fitting.stored:
+        details = f"{told['n_train']:,} sets, some of which are held out at first"
     if fitting.dropped:
         details += (
             f"\n{fitting.dropped:,} share rows with those held out: only the last fit has them"
@@ -111,7 +114,7 @@ def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, st
     scores = result["log_likelihood"]
     which = "held_out" if "held_out" in scores else "train"
     name = "held-out" if which == "held_out" else "training"
-    constant = scores[f"{which}_constant"]
+    constant = scores.get(f"{which}_constant", 0.0)
     text = result["verdict"] or "no sets were held out, so nobody knows how good it is"
     details = "\n".join(
         [
@@ -119,10 +122,12 @@ def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, st
             f"log-likelihood {scores[which]:.4g} per {name} set, {constant:.4g} without features: "
             f"each is {times(scores[which] - constant)} times as probable",
         ]
+        if scores
+        else []
     )
     found = result["identifiability"]
     saved = f"{result['model']} ({result['seconds']:.1f} s)"
-    new = f"new{fitting.rows.path.suffix}"
+    new = f"new{fitting.rows.path.suffix or '.parquet'}"
     return [
         ("Fit", text, details),
         ("Identified", found["level"], found["words"]),

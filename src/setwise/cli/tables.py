@@ -49,10 +49,14 @@ class Table:
         """The names of the columns."""
         return list(self.data.column_names)
 
-    def column(self, name: str) -> Any:
-        """A column, or an error that lists those that there are."""
+    def known(self, name: str) -> None:
+        """Raises where there is no such column."""
         if name not in self.names:
             raise Mistake(f"{self.path}: there is no column {name!r}; it has {some(self.names)}")
+
+    def column(self, name: str) -> Any:
+        """A column, or an error that lists those that there are."""
+        self.known(name)
         return self.data.column(name)
 
     def numbers(self, name: str) -> NDArray[np.float64]:

@@ -239,7 +239,8 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
     def _seen(self, X: Any, observations: Any) -> Objective:
         """The loss of observations of other rows, for the fitted model."""
         given, labels = listed(observations), getattr(self, "classes_", None)
-        return self._objective(self.family_, X, given, "observations", labels, self.unknowns_)
+        seen = self._objective(self.family_, X, given, "observations", labels, self.unknowns_)
+        return seen.whole()
 
     def _told(self, observations: Any) -> list[Observations]:
         """Observations with what was learned of their aggregates filled in."""

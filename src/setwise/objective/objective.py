@@ -241,7 +241,7 @@ class Objective:
         unknown = self.unknowns.start
 
         def both(numbers: Tensor) -> tuple[Tensor, Tensor]:
-            return numbers[:n].expand(self.n_rows, -1), torch.cat([numbers[n:], unknown])
+            return self.everywhere(numbers[:n]), torch.cat([numbers[n:], unknown])
 
         for o, values in zip(self.observations, self.per_set(*both(packed)), strict=True):
             bad = ~values.isfinite()
@@ -288,6 +288,10 @@ class Objective:
         return torch.cat([held, torch.from_numpy(np.asarray(found.x, np.float64))])
 
     # ---- rows
+
+    def everywhere(self, raw: Tensor) -> Tensor:
+        """The same raw parameters for all rows."""
+        return raw.expand(self.n_rows, -1)
 
     @property
     def times_named(self) -> NDArray[np.int64]:

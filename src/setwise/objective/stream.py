@@ -20,6 +20,7 @@ from torch import Tensor
 from setwise.distributions import Family
 from setwise.objective.objective import Batch, Objective, Parameters
 from setwise.objective.parts import Parts
+from setwise.objective.terms import added, derivatives
 from setwise.objective.unknown import Unknowns
 from setwise.observations import Observations
 from setwise.stored import Stored, Table, joined
@@ -100,19 +101,31 @@ class Stream(Objective):
     # ---- what needs no rows
 
     def loss(self, raw: Tensor, shared: Tensor | None = None) -> Tensor:
-        """Of raw parameters that are the same for all rows."""
+        """Of raw parameters that are the same `everywhere`."""
         shared = self.no_shared(raw) if shared is None else shared
-        return -torch.stack([each.sum() for each in self.weighted(raw, shared)]).sum()
+        at = raw[0].detach().requires_grad_(), shared.detach().requires_grad_()
+        value, slopes = 0.0, [torch.zeros_like(leaf) for leaf in at]
+        for pieces in self._pieces():
+            for piece in pieces:
+                with torch.enable_grad():
+                    loss = piece.loss(piece.everywhere(at[0]), at[1])
+                value += float(loss.detach())
+                slopes = list(map(torch.add, slopes, derivatives(loss, at)))
+        along = zip((raw[0], shared), at, slopes, strict=True)
+        return value + added([((x - here.detach()) * slope).sum() for x, here, slope in along])
+
+    def everywhere(self, raw: Tensor) -> Tensor:
+        return raw.expand(1, -1)
 
     def weighted(self, raw: Tensor, shared: Tensor) -> list[Tensor]:
         return [
-            torch.cat([piece.weighted(raw, shared)[0] for piece in pieces])
+            torch.cat([p.weighted(p.everywhere(raw[0]), shared)[0] for p in pieces])
             for pieces in self._pieces()
         ]
 
     def per_set(self, raw: Tensor, shared: Tensor | None = None) -> list[Tensor]:
         return [
-            torch.cat([piece.per_set(raw, shared)[0] for piece in pieces])
+            torch.cat([p.per_set(p.everywhere(raw[0]), shared)[0] for p in pieces])
             for pieces in self._pieces()
         ]
 
@@ -121,9 +134,21 @@ class Stream(Objective):
         for o, kept in zip(self.kinds, self.kept, strict=True):
             ends = np.arange(PIECE, o.sets.offsets[-1], PIECE)
             cuts = np.unique([0, *np.searchsorted(o.sets.offsets, ends), len(o)])
-            numbers = [np.arange(a, b) for a, b in pairwise(cuts.tolist())]
-            some = [n if kept is None else n[kept[n]] for n in numbers]
-            yield (self._of([o.take(n)], self.n_rows) for n in some if len(n))
+            yield self._pieces_of(o, kept, cuts.tolist())
+
+    def _pieces_of(
+        self, o: Observations, kept: Mask | None, cuts: list[int]
+    ) -> Iterator[Objective]:
+        for a, b in pairwise(cuts):
+            part = o.take(slice(a, b))
+            part = part if kept is None else part.take(kept[a:b])
+            if len(part):
+                yield self._flat(part)
+
+    def _flat(self, o: Observations) -> Objective:
+        """The loss of these sets over a table that lists their members."""
+        sets = o.sets.flat
+        return self._of([o._with(sets=sets)], len(sets.indices))
 
     def _of(self, observations: Sequence[Observations], n_rows: int) -> Objective:
         return Objective(self.family, observations, n_rows, "independent", self.unknowns)

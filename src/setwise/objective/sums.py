@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -38,35 +39,59 @@ class _OneEach(GaussianTerm):
         return -0.5 * (rest * rest / variance + (2 * math.pi * variance).log())
 
 
-class SetSums:
-    """The sums of many sets of normal targets, gathered part by part.
+class _Kind(NamedTuple):
+    """The sets of one kind of observations, part by part: one entry for each Σa² in a part."""
 
-    y = Σ a·z has the likelihood of one target with the coefficient √Σa² and the mean Σ a·loc.
+    like: GaussianTerm  # without its sets
+    squares: list[Floats]
+    weight: list[Floats]
+    rest: list[Floats]  # Σ weight · (Σ a·loc − y)²
+
+
+class SetSums:
+    """Residuals of many sets of normal targets, gathered part by part.
+
+    y = Σ a·z has the likelihood of one target with the coefficient √Σa² and the mean Σ a·loc, and
+    sets with the same Σa² that of one whose residual is their mean, in squares.
     """
 
     def __init__(self, whole: Objective) -> None:
         self.whole = whole
-        self.found: dict[str, list[tuple[GaussianTerm, Floats]]] = {}
+        self.found: dict[str, _Kind] = {}
 
     def add(self, part: Objective, raw: Floats) -> None:
         """The sets of a part, of which the rows have these locations."""
         for term in part.terms:
             assert isinstance(term, GaussianTerm)
-            totals = term.matrix @ raw
-            self.found.setdefault(repr(term.observations.aggregate), []).append((term, totals))
+            name = repr(term.observations.aggregate)
+            kind = self.found.setdefault(name, _Kind(term.take(slice(0, 1)), [], [], []))
+            rest = term.weight * (term.matrix @ raw - term.y) ** 2
+            _gather(kind, term.squares, term.weight, rest)
 
     def objective(self) -> tuple[Objective, Tensor]:
-        """The same loss over a row for each set, and the raw parameters of these."""
+        """The same loss over few sets, and the raw parameters of their rows."""
         terms, raws, begin = [], [], 0
-        n_rows = sum(len(totals) for kind in self.found.values() for _, totals in kind)
-        for kind in self.found.values():
-            root = np.sqrt(np.concatenate([term.squares for term, _ in kind]))
-            n, first = len(root), kind[0][0]
+        kinds = [_merged(kind) for kind in self.found.values()]
+        n_rows = sum(len(kind.squares[0]) for kind in kinds)
+        for like, (squares,), (weight,), (rest,) in kinds:
+            n, root = len(squares), np.sqrt(squares)
             single = Sets._trusted(begin + np.arange(n), np.arange(n + 1), size=1)
-            y = np.concatenate([term.y for term, _ in kind])
-            weight = np.concatenate([term.weight for term, _ in kind])
-            o = first.observations._with(sets=single, y=y, weight=weight)
-            terms.append(_OneEach(first.family, o, n_rows, root, first.noise))
-            raws.append(np.concatenate([totals for _, totals in kind]) / root)
+            o = like.observations._with(sets=single, y=np.zeros(n), weight=weight)
+            terms.append(_OneEach(like.family, o, n_rows, root, like.noise))
+            raws.append(np.sqrt(rest / np.maximum(weight, 1e-300)) / root)
             begin += n
         return self.whole.only(terms, n_rows), torch.from_numpy(np.concatenate(raws)).unsqueeze(1)
+
+
+def _gather(kind: _Kind, squares: Floats, weight: Floats, rest: Floats) -> None:
+    own, which = np.unique(squares, return_inverse=True)
+    kind.squares.append(own)
+    kind.weight.append(np.bincount(which, weight).astype(np.float64))
+    kind.rest.append(np.bincount(which, rest).astype(np.float64))
+
+
+def _merged(kind: _Kind) -> _Kind:
+    """The same with one entry for each Σa²."""
+    out = _Kind(kind.like, [], [], [])
+    _gather(out, *map(np.concatenate, kind[1:]))
+    return out

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Self, overload
 
@@ -122,17 +123,23 @@ class Files:
 
         names = self.names if columns is None else list(columns)
         size = int(np.clip(CELLS // max(len(names), 1), BATCH[1], BATCH[0]))
-        scanner = self._dataset().scanner(
-            columns=names, batch_size=size, batch_readahead=2, fragment_readahead=1
-        )
         waiting: list[Any] = []
-        for batch in scanner.to_batches():
-            waiting.append(batch)
-            if sum(part.num_rows for part in waiting) >= size:
-                yield _plain(pa.Table.from_batches(waiting))
-                waiting = []
+        for piece in self._pieces():
+            for batch in piece(columns=names, batch_size=size, batch_readahead=1):
+                waiting.append(batch)
+                if sum(part.num_rows for part in waiting) >= size:
+                    yield _plain(pa.Table.from_batches(waiting))
+                    waiting = []
         if sum(part.num_rows for part in waiting):
             yield _plain(pa.Table.from_batches(waiting))
+
+    def _pieces(self) -> Iterator[Any]:
+        """What reads a file, or a row group of one; pyarrow would read many of them ahead."""
+        data = self._dataset()
+        for file in data.get_fragments():
+            parts = file.split_by_row_group() if self.kind == "parquet" else [file]
+            for part in parts:
+                yield partial(part.to_batches, schema=data.schema)
 
     def _dataset(self) -> Any:
         import pyarrow.csv as csv

@@ -26,12 +26,14 @@ class FileRows(Stored):
     def __init__(self, files: Files, encoder: Encoder | None = None) -> None:
         self.files, self.memory = files, files.memory
         self.scratch: str | Path | None = files.scratch
+        self.missing: dict[str, int] = {}  # values that are, where columns were looked at
         self._moments: tuple[NDArray[np.float64], NDArray[np.float64]] | None = None
         if encoder is None:
             tally = Tally(files.categories)
             for table in files.tables():
                 tally.see(table)
             encoder, self._moments = tally.encoder(), tally.moments()
+            self.missing = {c.name: tally.missing(c.name) for c in encoder.columns}
         self.encoder = encoder
         self.shape = len(files), len(encoder.columns)
 

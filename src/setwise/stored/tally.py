@@ -84,6 +84,10 @@ class Tally:
             )
         return Encoder(columns, left_out)
 
+    def missing(self, name: str) -> int:
+        """How many rows have no value in a column."""
+        return self.rows - self.columns[name].known
+
     def moments(self) -> tuple[Floats, Floats]:
         """Mean and deviation of `Encoded.dense()`; 1 for what does not vary."""
         found = [self.columns[c.name].moments(c, self.rows) for c in self.encoder().columns]

@@ -1,0 +1,109 @@
+"""Rows in a folder, or in more files than fit in memory."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from setwise.cli.common import Mistake
+from setwise.cli.config import FitSpec
+from setwise.cli.files import key
+from setwise.cli.tables import Table
+
+if TYPE_CHECKING:
+    from setwise._given import Given
+    from setwise._matching import Unmatched
+    from setwise.sets import Sets
+    from setwise.stored import FileRows, Files
+
+__all__ = ["StoredTable", "by_group", "read_stored", "stored_columns"]
+
+
+@dataclass
+class StoredTable(Table):
+    """A table of which a column at a time is in memory, where it is asked for."""
+
+    files: Files | None = None
+
+    def __len__(self) -> int:
+        assert self.files is not None
+        return len(self.files)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns."""
+        assert self.files is not None
+        return self.files.names
+
+    def column(self, name: str) -> Any:
+        """A column, read whole."""
+        self.known(name)
+        assert self.files is not None
+        return self.files[[name]].read().column(0)
+
+
+def read_stored(spec: FitSpec) -> StoredTable:
+    """The rows of a fit, of which only the names of columns are read here."""
+    from setwise.stored import Files
+    from setwise.stored.files import bytes_of
+
+    assert spec.rows is not None
+    try:
+        memory = bytes_of(spec.memory or "1GB")
+        files = Files(spec.rows, categories=spec.categories, missing=spec.missing, memory=memory)
+    except (ValueError, OSError) as error:
+        raise Mistake(str(error)) from None
+    return StoredTable(spec.rows, None, spec.missing, files=files)
+
+
+def stored_columns(
+    rows: StoredTable, spec: FitSpec, others: Collection[str]
+) -> tuple[FileRows, list[str]]:
+    """The features, as one pass over the rows finds them, and what is left out."""
+    from setwise.frames import ColumnError
+    from setwise.stored import FileRows
+
+    for name in (*spec.features, *spec.drop, *spec.categories):
+        rows.known(name)
+    wanted = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
+    wanted = [name for name in wanted if name not in spec.drop]
+    if not wanted:
+        raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
+    assert rows.files is not None
+    try:
+        X = FileRows(rows.files[wanted])
+    except ColumnError as error:
+        help = f" (if these are categories: --categories {shlex.quote(error.column)})"
+        raise rows.wrong(error.row, error.column, error.said + help) from None
+    except ValueError as error:
+        raise Mistake(f"{rows.path}: {str(error).removeprefix('X ')}") from None
+    return X, [f"{name}: {why}" for name, why in X.encoder.left_out.items()]
+
+
+def by_group(
+    rows: StoredTable,
+    names: Sequence[str],
+    keys: Sequence[Any],
+    told: Given | None,
+    known: NDArray[np.bool_],
+) -> tuple[Sets, NDArray[np.int64], Unmatched]:
+    """The sets of rows with a value in a column, the record of each, and what does not match."""
+    from setwise._matching import WITHOUT_GROUP, match_groups
+
+    if len(names) != 1:
+        raise Mistake(f"{rows.path}: of files, one column says the group; got {', '.join(names)}")
+    assert rows.files is not None
+    groups = rows.files[names[0]].sets()
+    assert groups.names is not None
+    found = [key(name) for name in groups.names.tolist()]
+    which, entries, left = match_groups(
+        found, keys, lambda i, j: told is None or told.same(i, j), known
+    )
+    if lost := len(rows) - int(groups.offsets[-1]):
+        left.counts[WITHOUT_GROUP] = lost
+    return groups.take(np.flatnonzero(which >= 0)), entries, left

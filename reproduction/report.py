@@ -38,6 +38,7 @@ from reproduction.paper import (
     twin,
     verdict,
 )
+from reproduction.terms import terms
 from setwise.datasets import info
 
 __all__ = ["html", "markdown"]
@@ -82,6 +83,7 @@ def _document(folder: Folder, drawings: bool) -> tuple[str, list[Section]]:
         "`reproduction/`."
     )
     parts: list[Section] = [
+        terms(method for measured in folder.tables.values() for method in measured.methods),
         _summary(folder, absent),
         ("What was to be shown", [Aims(aims(folder))]),
     ]

@@ -253,3 +253,14 @@ def test_python_and_the_command_line_read_a_file_the_same_way(players):
     assert [c.name for c in model.encoder_.columns] == ["serve", "age", "speed"]
     shown = model.predict(rows[model.feature_names_in_])
     np.testing.assert_allclose(shown, pd.read_csv("p.csv").prediction)
+
+
+def test_a_report_says_what_the_model_is_worth(players, tmp_path):
+    pytest.importorskip("matplotlib")
+    players.assign(result=(players.gap > 0).astype(int)).to_csv("games.csv", index=False)
+    shown = ok(f"{FIT} left,right --y result --report page.html").output
+    assert "page.html" in shown
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "Is it any good?" in text
+    assert "surely better than a constant" in text
+    mistake(f"{FIT} left,right --y result --report nowhere/page.html", "there is no folder nowhere")

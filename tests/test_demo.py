@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -42,6 +43,20 @@ def test_the_page_is_whole_and_says_what_was_done(run):
     for words in ("Naive:", "Judged by:", "CC BY 4.0", "15 settings", "quick run for tests"):
         assert words in html
     assert not re.search(r'(src|href)="(?!data:|#)', html)
+
+
+def test_without_matplotlib_the_table_is_all(tmp_path):
+    hidden = tmp_path / "hidden" / "matplotlib"
+    hidden.mkdir(parents=True)
+    (hidden / "__init__.py").write_text("raise ModuleNotFoundError('hidden', name='matplotlib')")
+    there = os.pathsep.join([str(hidden.parent), os.environ.get("PYTHONPATH", "")])
+    done = subprocess.run(
+        [sys.executable, "-m", "setwise.cli", "demo", "--quick", "--out", str(tmp_path / "x.html")],
+        capture_output=True, text=True, check=True, env={**os.environ, "PYTHONPATH": there},
+    )  # fmt: skip
+    assert "No page: pictures need matplotlib: pip install 'setwise[plots]'" in done.stdout
+    assert "Molecules" in done.stdout
+    assert not (tmp_path / "x.html").exists()
 
 
 def test_no_folder_is_said_before_anything_is_trained(tmp_path):

@@ -54,11 +54,34 @@ def test_the_report_has_every_part(written, model, kinds):
     assert "<h1>Weights &amp; ages</h1>" in text
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles == [
-        "Data", "Likelihood", "Calibration", "What the labels tell",
+        "In short", "Data", "Likelihood", "Calibration", "What the labels tell",
         "Rows whose targets are known", "Features", "How it was made",
     ]  # fmt: skip
     assert f"{model.score(X, kinds[1], profile=True):.4f}".replace("-", "−") in text
     assert f"lightgbm {__import__('lightgbm').__version__}" in text
+
+
+def test_it_opens_with_what_a_reader_asks_first(written, model, kinds, tmp_path):
+    text = written.read_text(encoding="utf-8")
+    opening = re.search(r"<h2>In short</h2>(.*?)</section>", text, re.S)[1]
+    for words in (
+        "<b>Is it any good?</b> It is surely better than a constant, by 60 held-out sets.",
+        "Mean(): y of new sets is guessed to within",
+        "Rank(tie_margin=0.0): ",
+        "new labels are guessed right; a constant guesses 50%",
+        "Of pairs of individuals with known targets it puts",
+        "<b>For whom?</b> For rows like these 120, all but",
+        "Its predictions for nine in ten of them lie between",
+        "<b>What can it not know?</b> In principle nothing",
+    ):
+        assert words in opening, words
+    bare = model.report(tmp_path / "bare.html").read_text(encoding="utf-8")
+    assert "By the sets that the fit held out, it is surely better than a constant." in bare
+    alone = sw.AggregateRegressor("normal", "linear", validation=None, verbose=0)
+    text = alone.fit(X, kinds[0][1]).report(tmp_path / "x.html", X, kinds[0][1]).read_text()
+    assert "Nobody knows: no sets were held out" in text
+    assert "lie between" not in text  # ranks alone have no unit
+    assert "Set labels tell targets up to an affine map." in text
 
 
 def test_names_from_the_data_are_only_text(written):

@@ -17,8 +17,18 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 __all__ = [
-    "INTERRUPTED", "Failure", "Mistake", "as_json", "beside", "facts_table", "note", "number",
-    "plug_in", "split", "writing",
+    "INTERRUPTED",
+    "Failure",
+    "Mistake",
+    "as_json",
+    "beside",
+    "facts_table",
+    "no_pictures",
+    "note",
+    "number",
+    "plug_in",
+    "split",
+    "writing",
 ]  # fmt: skip
 
 
@@ -56,6 +66,16 @@ def note(console: Console, text: str) -> None:
     from rich.markup import escape
 
     console.print(f"[yellow]Note:[/] {escape(text)}")
+
+
+def no_pictures() -> str:
+    """Why there can be no page with pictures; nothing where there can."""
+    try:
+        import_module("matplotlib.figure")
+        import_module("jinja2")
+    except ImportError as error:
+        return f"pictures need {error.name or 'matplotlib'}: pip install 'setwise[plots]'"
+    return ""
 
 
 def plug_in(name: str) -> None:

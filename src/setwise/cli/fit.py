@@ -10,7 +10,16 @@ from typing import Annotated
 import typer
 
 from setwise.cli import config as c
-from setwise.cli.common import INTERRUPTED, Failure, Mistake, as_json, facts_table, note, writing
+from setwise.cli.common import (
+    INTERRUPTED,
+    Failure,
+    Mistake,
+    as_json,
+    facts_table,
+    no_pictures,
+    note,
+    writing,
+)
 from setwise.cli.config import Command, FitSpec
 
 __all__ = ["Command", "fit"]
@@ -54,6 +63,9 @@ def fit(
     config: Annotated[
         Path | None, typer.Option(help="YAML or TOML file with any of these; options go first.")
     ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write a page about the model there: report.html.")
+    ] = None,
     json: c.Json = False,
 ) -> None:
     """Learn a model of rows from labels of sets of them.
@@ -67,10 +79,14 @@ def fit(
         raise Mistake("give the table of rows: setwise fit rows.csv --sets sets.csv …")
     if not spec.sets:
         raise Mistake("give the labels of sets: --sets sets.csv --observe mean --y income …")
-    _run(spec, json)
+    if report is not None and not report.absolute().parent.is_dir():
+        raise Mistake(f"there is no folder {report.parent} for {report.name}: create it")
+    if report is not None and (lacking := no_pictures()):
+        raise Mistake(f"--report: {lacking}")
+    _run(spec, report, json)
 
 
-def _run(spec: FitSpec, json: bool) -> None:
+def _run(spec: FitSpec, report: Path | None, json: bool) -> None:
     from rich.console import Console
 
     from setwise.cli.fitting import Fitting
@@ -91,6 +107,8 @@ def _run(spec: FitSpec, json: bool) -> None:
     begin = time.perf_counter()
     est, remarks = fitting.train(1)
     result = {**facts(fitting), **fitting.judge(est)}
+    if report is not None:
+        fitting.report(est, report)
     est, more = fitting.train_on_all(est)
     result["seconds"] = round(time.perf_counter() - begin, 3)
     for remark in dict.fromkeys(remarks + more):
@@ -100,7 +118,7 @@ def _run(spec: FitSpec, json: bool) -> None:
             save(est, spec.out, fitting.columns().notes())
         except (ImportError, TypeError, ValueError) as error:
             raise Failure(f"the model could not be saved: {error}") from None
-    result["model"] = str(spec.out)
+    result |= {"model": str(spec.out), "report": None if report is None else str(report)}
     facts_table(console, outcome(result, fitting))
     if json:
         typer.echo(as_json(result))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import warnings
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,15 @@ class Fitting:
             "open": est.diagnose(self.X, self.observations),
             "checks": str(est.check(self.X, self.held_out)).split("\n") if self.held_out else [],
         }
+
+    def report(self, est: Any, path: Path) -> None:
+        """Writes a page about the model; held-out sets are new to this one."""
+        title = f"Model {self.spec.out}"
+        if isinstance(self.rows, StoredTable):
+            est.report(path, title=title)
+            return
+        held_out = (self.X, self.held_out) if self.held_out else None
+        est.report(path, self.X, self.train_sets, eval=held_out, title=title)
 
     def _as_fitted(self, est: Any) -> dict[str, Any]:
         """The same of rows in files: what the fit itself has found by sets that it held out."""

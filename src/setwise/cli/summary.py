@@ -134,6 +134,7 @@ def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, st
         *(("Left open", remark, "") for remark in result["open"]),
         *(("Check", sentence, "") for sentence in result["checks"]),
         ("Saved", saved, f"next: setwise predict {result['model']} {new} --out predictions.csv"),
+        *([("Report", result["report"], "")] if result["report"] else []),
     ]
 
 

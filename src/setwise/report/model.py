@@ -16,6 +16,7 @@ from setwise.likelihood import Targets
 from setwise.observations import Observations
 from setwise.plots.features import shares
 from setwise.plots.told import told
+from setwise.report.opening import in_short
 from setwise.report.page import Block, Cell, Section, Table, Tiles, figure, render, versions, write
 
 __all__ = ["report"]
@@ -49,6 +50,7 @@ def report(
         held_out = _pair(*eval, "eval")
     sections = [
         _summary(est, fitted, held_out),
+        in_short(est, fitted, held_out, truth),
         _data(est, fitted, held_out),
         _likelihood(est, fitted, held_out),
         _calibration(est, fitted, held_out),

@@ -13,9 +13,10 @@ from torch.distributions import Distribution
 from setwise.distributions import map_parameters
 from setwise.inference.expected import expected_aggregate
 from setwise.likelihood import ClassLabel, Label, Outcome, PerClass, Position, Targets
+from setwise.objective import judge
 from setwise.observations import Observations
 
-__all__ = ["Guess", "guesses", "times", "verdict"]
+__all__ = ["Guess", "guesses", "judged", "times", "verdict"]
 
 Floats = NDArray[np.float64]
 MANY = 1000.0  # times as probable: more is not worth telling apart
@@ -51,6 +52,18 @@ def times(gain: float) -> str:
     if factor > MANY:
         return f"more than {MANY:,.0f}"
     return f"{factor:.3f}" if 0.9 < factor < 1.1 else f"{factor:.2g}"
+
+
+def judged(est: Any, X: Any, observations: Sequence[Observations]) -> tuple[float, float, int]:
+    """The mean gain per set over a constant, its standard error, and of how many sets."""
+    objective, (raw, shared) = est._seen(X, observations), est._rows(X)
+    alone, own = est.constant_
+    model = judge(objective, raw, shared, est.constant_).sets
+    constant = judge(objective, alone.expand(objective.n_rows, -1), own, est.constant_).sets
+    gain = model - constant
+    n = len(gain)
+    error = float((gain.var() * n).sqrt()) if n > 1 else math.nan
+    return float(gain.sum()), error, n
 
 
 class Guess(NamedTuple):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from setwise.cli.common import Failure
+from setwise.cli.common import Failure, no_pictures
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,6 +32,7 @@ def demo(
 
     if html and not out.parent.is_dir():
         raise Failure(f"there is no folder {out.parent} for {out.name}: create it")
+    lacking = no_pictures() if html else ""
     console, start = Console(highlight=False), time.perf_counter()
     threads = torch.get_num_threads()
     torch.set_num_threads(1)  # the same figures everywhere, and no slower at this size
@@ -45,7 +46,9 @@ def demo(
         "triplets: clusters without labels). The same learner in all three columns,\n"
         "scored on what was not in the fit; 1 is perfect.[/]"
     )
-    if html:
+    if lacking:
+        console.print(f"\nNo page: {lacking}", markup=False)
+    elif html:
         from setwise.cli.demo.page import page
         from setwise.report.page import write
 

@@ -14,8 +14,9 @@ from torch import distributions as td
 
 from setwise._math import order_probability as chain
 from setwise._math import quadrature, summation
+from setwise._math.even_nodes import UNKNOWN, log_ordered_evenly
 from setwise._math.integration_axis import Line, recentred
-from setwise._math.order_probability import log_ordered
+from setwise._math.order_probability import _by_cells, log_ordered
 from setwise._math.pair_differences import Tails, between
 from setwise._math.quadrature import clenshaw_curtis, log_integral, rebuild
 from setwise._math.summation import log_sum
@@ -614,3 +615,36 @@ def test_bad_margins_and_unknown_pairs():
     for aggregate in (Ranking(), Choice()):
         with pytest.raises(TypeError, match="no likelihood rule"):
             log_likelihood(aggregate, example("poisson"), [[0, 1]], None)
+
+
+@pytest.mark.parametrize("size", [3, 9, 20])
+@pytest.mark.parametrize("spread", [0.3, 1.0, 4.0])
+def test_even_nodes_know_how_far_off_they_are(size, spread, rng):
+    """Against Plackett and Luce; what is not known well enough is said to be unknown."""
+    u = torch.tensor(rng.normal(0, spread, (100, size)))
+    form = u + torch.tensor(rng.gumbel(size=u.shape))
+    u = torch.cat([u, u.gather(1, form.argsort(1, descending=True))])  # of any order, likely ones
+    want = sum(u[:, k] - torch.logsumexp(u[:, k:], 1) for k in range(size))
+    d = td.Gumbel(u, torch.ones_like(u))
+    got = log_ordered_evenly(d, Line.of(d))
+    known = got < UNKNOWN
+    assert (got[~known] == UNKNOWN).all()
+    torch.testing.assert_close(got[known], want[known], rtol=0, atol=1e-10)
+    assert size == 20 or known[100:].double().mean() > 0.8
+
+
+@pytest.mark.parametrize("make", [td.Normal, td.Gumbel, td.Gamma], ids=lambda m: m.__name__)
+def test_even_nodes_and_cells_agree(make, rng):
+    """Values and gradients by two ways that share no mesh, for members of several widths."""
+    first = torch.tensor(rng.normal(size=(40, 6)))
+    first = 1 + first.exp() if make is td.Gamma else first
+    second = torch.tensor(np.exp(0.3 * rng.normal(size=(40, 6))))
+    first, second = first.requires_grad_(), second.requires_grad_()
+    d = make(first, second)
+    even, cells = log_ordered_evenly(d, Line.of(d)), _by_cells(d)
+    known = even < UNKNOWN
+    assert known.double().mean() > 0.3
+    torch.testing.assert_close(even[known], cells[known], rtol=0, atol=2e-10)
+    slopes = (torch.autograd.grad(each[known].sum(), (first, second)) for each in (even, cells))
+    for mine, theirs in zip(*slopes, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-8, atol=1e-8)

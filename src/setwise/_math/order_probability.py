@@ -1,5 +1,7 @@
 """P(z₁ > z₂ > … > z_K) for any densities, by running integrals on one mesh per set.
 
+Sets of smooth and light densities are left to `even_nodes`, which costs a tenth. The others:
+
     G_{K+1} = 1,   G_k(x) = ∫_{−∞}^x p_k(s) G_{k+1}(s) ds,   P = G₁(∞): only densities are needed.
 
 Cells are those of `quadrature`, with nine nodes each (Chebyshev points, both ends included). The
@@ -17,6 +19,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -25,7 +28,9 @@ from numpy.polynomial import chebyshev
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._math.even_nodes import UNKNOWN, log_ordered_evenly
 from setwise._math.graded import graded
+from setwise._math.groups import piecewise
 from setwise._math.integration_axis import Line
 from setwise._math.quadrature import (
     Cells,
@@ -36,7 +41,7 @@ from setwise._math.quadrature import (
     rebuild,
 )
 from setwise.distributions import parameters
-from setwise.numerics import logcumsumexp, logsumexp, recomputed
+from setwise.numerics import gather, logcumsumexp, logsumexp, recomputed
 
 _N = 8  # intervals between the nodes of a cell
 _POINTS, _WEIGHTS = clenshaw_curtis(_N)
@@ -61,6 +66,19 @@ def log_ordered(d: Distribution) -> Tensor:
     >>> 1 / log_ordered(d).exp()  # 4!
     tensor([24.0000], dtype=torch.float64)
     """
+    quick = log_ordered_evenly(d, Line.of(d))
+    left = quick.detach() >= UNKNOWN
+    if not left.any():
+        return quick
+
+    def by_cells(at: Tensor) -> Tensor:
+        return _by_cells(rebuild(d, (gather(p, at) for p in parameters(d).values())))
+
+    return piecewise((~left, partial(gather, quick)), (left, by_cells))
+
+
+def _by_cells(d: Distribution) -> Tensor:
+    """The same by running integrals in logs, on a mesh of its own for each set."""
     size = d.batch_shape[1]
 
     def plan(*part: Tensor) -> Callable[..., Tensor]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from importlib.util import find_spec
 from typing import Any, ClassVar
 
 from scipy import sparse
 
 from setwise.learners.base import Fitted, Learner, Task, resolve
-from setwise.learners.boosting import LightGBM
+from setwise.learners.boosting import CatBoost, LightGBM, XGBoost
 from setwise.learners.inputs import as_array, n_features
 from setwise.learners.linear import Linear
 from setwise.learners.network import Network
@@ -22,10 +23,11 @@ class Auto(Learner):
     """Tries a linear model, boosted trees and a network; held-out sets choose one or an average.
 
     `learners` are the candidates, names or objects. The default is `Linear()`, `LightGBM()`,
-    LightGBM with small trees that grow slowly, and `Network()`. Those that cannot read X are left
-    out: only trees take missing values and columns of words, only networks images. What was tried
-    is in `leaderboard_`. Without held-out sets there is nothing to choose by: then the first
-    learner that can read X is fitted, trees in the default (`Linear` where there are few rows).
+    LightGBM with small trees that grow slowly, `Network()`, and `XGBoost()` and `CatBoost()` where
+    they are installed. Those that cannot read X are left out: only trees take missing values and
+    columns of words, only networks images. What was tried is in `leaderboard_`. Without held-out
+    sets there is nothing to choose by: then the first learner that can read X is fitted, trees in
+    the default (`Linear` where there are few rows).
 
     >>> Auto(["linear", "lightgbm"])
     Auto(learners=['linear', 'lightgbm'])
@@ -52,9 +54,7 @@ class Auto(Learner):
         return last.fit(task)
 
     def _able(self, X: Any) -> list[Learner]:
-        small = LightGBM(num_leaves=7, learning_rate=0.05, colsample_bytree=0.2, n_estimators=300)
-        usual = [LightGBM(), Linear(), small, Network()]
-        pool = usual if self.learners is None else [resolve(one) for one in self.learners]
+        pool = _usual() if self.learners is None else [resolve(one) for one in self.learners]
         if sparse.issparse(X):
             able = [learner for learner in pool if learner.sparse]
         elif isinstance(X, Stored):
@@ -73,3 +73,11 @@ class Auto(Learner):
                 f"setwise.LightGBM() for missing values or setwise.Network(module) for images"
             )
         return able
+
+
+def _usual() -> list[Learner]:
+    """The candidates where none are given."""
+    small = LightGBM(num_leaves=7, learning_rate=0.05, colsample_bytree=0.2, n_estimators=300)
+    extras = {"xgboost": XGBoost(), "catboost": CatBoost()}
+    installed = [learner for name, learner in extras.items() if find_spec(name)]
+    return [LightGBM(), Linear(), small, *installed, Network()]

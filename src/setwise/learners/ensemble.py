@@ -24,7 +24,7 @@ from setwise.stored import Stored
 if TYPE_CHECKING:
     from setwise.identifiability import Identifiability
 
-__all__ = ["Blend", "Ensemble", "EnsembleModel", "Match", "at_shared", "match"]
+__all__ = ["Blend", "Ensemble", "EnsembleModel", "Match", "at_shared", "joined", "match"]
 
 FAINT = 1e-9  # probabilities below this count as this when classes are matched
 
@@ -86,7 +86,7 @@ class Ensemble(Learner):
             more: dict[str, Any] = {"seed": int(seed % 2**31), "stage": f"{task.stage}-copy{i}"}
             tasks.append(dataclasses.replace(task, objective=objective, **more))
         fitted = _each([learner] * self.n, tasks, f"Ensemble of {self.n} {type(learner).__name__}")
-        return _joined(fitted, np.full(len(fitted), 1 / len(fitted)), task)
+        return joined(fitted, np.full(len(fitted), 1 / len(fitted)), task)
 
     def for_steps(self, steps: int) -> Ensemble:
         """The same with a learner that takes so many steps."""
@@ -124,7 +124,7 @@ class Blend(Learner):
             )
         fitted = _each(learners, [task] * len(learners), "Blend")
         weights = weights[: len(fitted)]
-        return _joined(fitted, weights / weights.sum(), task)
+        return joined(fitted, weights / weights.sum(), task)
 
 
 def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list[Fitted]:
@@ -138,7 +138,7 @@ def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list
     return found
 
 
-def _joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -> Fitted:
+def joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -> Fitted:
     """The average of models, matched on the rows of the task."""
     family, own = task.objective.family, [one.shared.detach().double().cpu() for one in fitted]
     shared = sum((w * s for w, s in zip(weights, own, strict=True)), torch.zeros_like(own[0]))

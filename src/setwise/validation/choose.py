@@ -2,7 +2,8 @@
 
 Nothing of a model can be judged by the sets it has learned from. So some sets are held out, every
 candidate is fitted to the others and judged by these, and the best is fitted once more, to all
-sets. Few sets take turns at being held out.
+sets. Few sets take turns at being held out, and then the last model is the average of those that
+each turn has left.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import math
 import time
 import warnings
 from collections.abc import Sequence
-from itertools import combinations
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,8 +20,8 @@ import torch
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from setwise.learners import Blend, Fitted, Learner, Network, Task
-from setwise.learners.ensemble import at_shared, average, match
+from setwise.learners import Blend, Ensemble, Fitted, Learner, Network, Task
+from setwise.learners.ensemble import at_shared, average, joined, match
 from setwise.learners.inputs import n_rows, take_rows
 from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
@@ -36,7 +36,7 @@ __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 MANY = 500  # from so many sets on one part is held out once; fewer sets take turns
 PARTS = 5
 FEWEST = 10  # sets of a kind without which none of them are held out
-BLENDED = 3  # candidates of different kinds that may be averaged
+BLENDED = 6  # candidates that an average may hold, one that is in it several times counted so
 
 
 class Trial(NamedTuple):
@@ -49,8 +49,9 @@ class Trial(NamedTuple):
     raws: list[Tensor]  # of the held-out rows, in each split, beside `shared`
     sets: Tensor  # what each held-out set adds to the score
     seconds: float
-    fitted: Fitted | None = None  # to the first split
-    parts: int = 0  # splits that it was fitted to
+    fitted: Sequence[Fitted] = ()  # in each split
+    history: Sequence[dict[str, Any]] = ()  # of the fit in the first split
+    made_of: Sequence[tuple[Trial, float]] = ()  # of an average: what, with its weight
 
 
 class Choice(NamedTuple):
@@ -119,15 +120,13 @@ def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
                 failed.append({"learner": repr(candidate), "error": str(error)})
             task.progress.advance(type(candidate).__name__)
             if stopped():
-                trials = [t for t in trials if t.parts == len(splits)] or trials
-                splits = splits[: trials[0].parts]
+                trials = [t for t in trials if len(t.fitted) == len(splits)] or trials
+                splits = splits[: len(trials[0].fitted)]
                 break
     trials.sort(key=lambda trial: -trial.score)
-    kinds = {type(trial.learner): trial for trial in reversed(trials)}  # the best of each kind
-    top = sorted(kinds.values(), key=lambda trial: -trial.score)[: 0 if stopped() else BLENDED]
-    for size in range(2, len(top) + 1):
-        trials += [_blend(some, task, splits) for some in combinations(top, size)]
-    trials.sort(key=lambda trial: -trial.score)
+    if len({type(trial.learner) for trial in trials}) > 1 and not stopped():
+        trials += _averages(trials, task, splits)
+        trials.sort(key=lambda trial: -trial.score)
     constant = [task.raw.expand(len(split.held.rows), -1) for split in splits]
     none = _judged(
         learner, task, splits, constant, [task.shared] * len(splits), time.perf_counter()
@@ -148,11 +147,14 @@ def _row(trial: Trial, constant: Trial) -> dict[str, Any]:
 
 def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Progress) -> Trial:
     begin, fitted, raws = time.perf_counter(), [], []
+    history: list[dict[str, Any]] = []
     for i, split in enumerate(splits):
         held_out = split.X, split.held.objective
         more: dict[str, Any] = {"progress": progress, "stage": f"{task.stage}-part{i}"}
         part = dataclasses.replace(task, objective=split.learn, eval=held_out, **more)
         one = learner.fit(part)
+        history = history or list(progress.history)
+        progress.history.clear()
         fitted.append(one._replace(shared=one.shared.detach().double().cpu()))
         raws.append(torch.from_numpy(np.ascontiguousarray(one.model.raw(split.X))))
         if stopped():
@@ -161,21 +163,51 @@ def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Pr
     final = learner.for_steps(steps) if steps else learner
     done = splits[: len(fitted)]
     trial = _judged(final, task, done, raws, [one.shared for one in fitted], begin)
-    return trial._replace(fitted=fitted[0], parts=len(done))
+    return trial._replace(fitted=fitted, history=history)
 
 
-def _blend(some: Sequence[Trial], task: Task, splits: Sequence[Split]) -> Trial:
-    """The average of some candidates, as the other model that it is."""
-    begin, weights = time.perf_counter(), [1 / len(some)] * len(some)
+def _averages(trials: Sequence[Trial], task: Task, splits: Sequence[Split]) -> list[Trial]:
+    """Averages of the candidates, best first in `trials`, each better than the one before.
+
+    The first is of the best candidate with another, and each takes in whichever is best for it, as
+    often as that pays. Of learners that take no steps only the best counts: they differ little.
+
+    Caruana et al., "Ensemble selection from libraries of models", ICML 2004.
+    """
+    best_of = {type(trial.learner): trial for trial in reversed(trials)}
+    able = [t for t in trials if t.learner.stops or t is best_of[type(t.learner)]]
+    number = [1] + [0] * (len(able) - 1)
+    found: list[Trial] = []
+    while sum(number) < BLENDED:
+        tried = []
+        for i in range(len(able)):
+            more = [n + (i == j) for j, n in enumerate(number)]
+            if sum(n > 0 for n in more) > 1:
+                tried.append((_blend(able, more, task, splits), more))
+        average, number = max(tried, key=lambda pair: pair[0].score)
+        if found and not average.score > found[-1].score:
+            break
+        found.append(average)
+    return found
+
+
+def _blend(
+    every: Sequence[Trial], number: Sequence[int], task: Task, splits: Sequence[Split]
+) -> Trial:
+    """The average of candidates, each so many times, as the other model that it is."""
+    begin, some = time.perf_counter(), [t for t, n in zip(every, number, strict=True) if n]
+    weights = [n / sum(number) for n in number if n]
     family, raws = task.objective.family, []
-    shared = torch.stack([trial.shared for trial in some]).mean(0)
+    shared = sum((w * t.shared for w, t in zip(weights, some, strict=True)), 0 * some[0].shared)
     for each in zip(*(trial.raws for trial in some), strict=True):
         same = [at_shared(family, r, t.shared, shared) for r, t in zip(each, some, strict=True)]
         alike = [match(task.identifiability, same[0], raw)(raw) for raw in same]
         raws.append(average(family.outputs, torch.stack(alike), weights))
-    learner = Blend([trial.learner for trial in some])
+    equal = len(set(weights)) == 1
+    learner = Blend([trial.learner for trial in some], None if equal else weights)
     trial = _judged(learner, task, splits, raws, [shared] * len(splits), begin)
-    return trial._replace(seconds=trial.seconds + sum(t.seconds for t in some))
+    seconds = trial.seconds + sum(t.seconds for t in some)
+    return trial._replace(seconds=seconds, made_of=list(zip(some, weights, strict=True)))
 
 
 def _judged(
@@ -235,14 +267,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         if again.best.score > again.constant:
             choice, splits, apart = again, others, "sets"
     best = choice.best
-    done = best.fitted if splits[0].learn is task.objective or stopped() else None
-    if done is None:
-        progress = Progress(task.progress.verbose)
-        done = best.learner.fit(dataclasses.replace(task, progress=progress))
-        if not task.progress.history:
-            task.progress.history[:] = progress.history
-        if stopped() and best.fitted is not None:
-            done = best.fitted
+    done = _last_fit(best, task, splits)
     if saddle is not None:
         saddle.check(task, done, best.learner)
     if not best.score > choice.constant:
@@ -256,6 +281,30 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     spread = (best.shared - own)[:n] if n else best.change[: family.n_spread]
     shared = best.shared
     whole = task.objective.whole() is task.objective
-    if task.objective.unknowns.size and best.fitted is not None and whole:
-        shared = torch.cat([shared[:n], learned(task, done, splits[0], best.fitted)])
+    if task.objective.unknowns.size and best.fitted and whole:
+        shared = torch.cat([shared[:n], learned(task, done, splits[0], best.fitted[0])])
     return Final(done, best.learner, shared, spread, choice, apart)
+
+
+def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
+    """The model of all sets, and its history in `task.progress`.
+
+    Sets that took turns have left a model of each part of them. The average of models that take
+    steps errs less than one more that learns from all sets, and is there already.
+    """
+    fitted: list[Fitted] = []
+    weights: list[float] = []
+    for trial, weight in best.made_of or [(best, 1.0)]:
+        own, history = list(trial.fitted), trial.history
+        steps = trial.learner.stops and not isinstance(trial.learner, Ensemble)
+        there = splits[0].learn is task.objective or (len(splits) > 1 and steps)
+        if not there and not stopped():
+            progress = Progress(task.progress.verbose)
+            last = trial.learner.fit(dataclasses.replace(task, progress=progress))
+            if not stopped():
+                own, history = [last], progress.history
+        if not fitted:
+            task.progress.history[:] = history
+        fitted += own
+        weights += [weight / len(own)] * len(own)
+    return fitted[0] if len(fitted) == 1 else joined(fitted, np.array(weights), task)

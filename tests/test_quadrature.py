@@ -595,7 +595,7 @@ def test_observe():
         (Rank(), [[0, 1], [1, 2]], [1, 2], "set 1 has y = 2: .* expects 0 or 0.5 or 1"),
         (Rank(), [[0, 1], [1, 2]], [0.3, 1], "set 0 has y = 0.3"),
         (Rank(), [[0, 1], [1, 2, 0]], [1, 1], "set 1 has 3 members: .* takes sets of 2 members"),
-        (Rank(), [[0, 1]], None, "needs a y"),
+        (Difference(), [[0, 1]], None, "needs a y"),
         (Choice(), [[0, 1], [0, 1, 2]], [1, 3], "set 1 has y = 3, but .* positions 0 to 2"),
         (Choice(), [[0, 1]], [-1], "set 0 has y = -1"),
         (Choice(), [[0, 1]], [0.5], "whole number"),

@@ -6,7 +6,9 @@ sum has the same bits in every process, so that all of them take the same decisi
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
 import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -14,10 +16,11 @@ from datetime import timedelta
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroupGloo, TCPStore  # type: ignore[attr-defined]
 
-__all__ = ["ALONE", "Peers", "connect", "free_port"]
+__all__ = ["ALONE", "Peers", "connect", "free_port", "launched"]
 
 PATIENCE = timedelta(minutes=30)  # with a process that is there, but slow
 
@@ -29,8 +32,15 @@ class Peers:
     tensor([1., 2.])
     """
 
-    def __init__(self, group: Any = None, store: Any = None, host: str = "127.0.0.1") -> None:
+    def __init__(
+        self,
+        group: Any = None,
+        store: Any = None,
+        host: str = "127.0.0.1",
+        device: torch.device | None = None,
+    ) -> None:
         self.group, self.store, self.host = group, store, host
+        self.device = device or torch.device("cpu")  # that numbers are exchanged from
         self.rank: int = 0 if group is None else group.rank()
         self.size: int = 1 if group is None else group.size()
 
@@ -38,9 +48,9 @@ class Peers:
         """The sum of all processes' numbers."""
         if self.group is None or not own.numel():
             return own
-        out = own.detach().clone(memory_format=torch.contiguous_format)
+        out = own.detach().to(self.device, copy=True).contiguous()
         self.group.allreduce([out]).wait()
-        return out
+        return out.to(own.device)
 
     def trade(self, own: Tensor, to: list[int], of: list[int]) -> Tensor:
         """The lines that others send here, `of[r]` from process r, for `to[r]` lines to each."""
@@ -50,10 +60,10 @@ class Peers:
         self.group.alltoall_base(out, own.contiguous(), of, to).wait()
         return out
 
-    def share(self, n: int, rank: int | None = None) -> slice:
-        """Which of n things are this process's own."""
-        rank = self.rank if rank is None else rank
-        return slice(n * rank // self.size, n * (rank + 1) // self.size)
+    def share(self, n: int, begin: int = 0) -> slice:
+        """Which of n things, counted from `begin`, are this process's own."""
+        own = n * self.rank // self.size, n * (self.rank + 1) // self.size
+        return slice(begin + own[0], begin + own[1])
 
     def gather(self, own: Tensor, n: int) -> Tensor:
         """All n lines, of which each process has its `share`."""
@@ -74,10 +84,17 @@ class Peers:
         out[ends[self.rank] - len(own) : ends[self.rank]] = own
         return self.sum(out)
 
+    def any(self, own: bool) -> bool:
+        """Whether something is so in one process at least."""
+        return bool(self.sum(torch.tensor(float(own))))
+
     def first(self, *numbers: float) -> list[float]:
         """The numbers that the first process has."""
-        own = torch.tensor(numbers, dtype=torch.float64)
-        return self.sum(own if self.rank == 0 else torch.zeros_like(own)).tolist()
+        return self.of_first(torch.tensor(numbers, dtype=torch.float64)).tolist()
+
+    def of_first(self, own: Tensor) -> Tensor:
+        """The tensor that the first process has."""
+        return self.sum(own if self.rank == 0 else torch.zeros_like(own))
 
     def tell(self, what: str, value: Any = None) -> list[Any]:
         """What each process says about something, as plain values."""
@@ -112,3 +129,30 @@ def connect(rank: int, size: int, host: str, port: int, own_host: str) -> Iterat
         group.barrier().wait()  # the store is the first process's: it goes last
     finally:
         del group
+
+
+def launched(device: str | torch.device | None) -> Peers:
+    """The processes that torchrun has started together with this one; each has its own GPU.
+
+    They join where no script has done so before, by NCCL on CUDA and by Gloo elsewhere.
+    """
+    if not dist.is_initialized():
+        if "RANK" not in os.environ or "WORLD_SIZE" not in os.environ:
+            raise RuntimeError(
+                "distributed=True is for processes that torchrun starts: torchrun "
+                "--nproc-per-node 2 train.py; leave it out to fit in this process alone"
+            )
+        kind = torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")).type
+        dist.init_process_group("nccl" if kind == "cuda" else "gloo", timeout=PATIENCE)
+        atexit.register(_leave)
+    backend = dist.get_backend()
+    own = torch.device("cpu")
+    if backend == "nccl":
+        own = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(own)
+    return Peers(dist.group.WORLD, device=own)
+
+
+def _leave() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -171,6 +171,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             held_out = held.batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.examples.observations)
+        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
         task = Task(
             X,
             objective,
@@ -178,7 +179,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             free=identifiability.scale,
             identifiability=identifiability,
             restarts=self._restarts(identifiability),
-            seed=int(check_random_state(self.random_state).randint(2**31 - 1)),
+            seed=int(learner.peers().first(seed)[0]),
             progress=Progress(self.verbose),
             place=place,
         )

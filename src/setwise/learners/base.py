@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from torch import Tensor
 
+from setwise._peers import ALONE, Peers
 from setwise._subclasses import concrete_subclasses
 from setwise._threads import worth
 from setwise.learners.inputs import n_features, n_rows
@@ -145,6 +146,10 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
     @abstractmethod
     def fit(self, task: Task) -> Fitted:
         """Fits a model to the task."""
+
+    def peers(self) -> Peers:
+        """The processes that call `fit` together, each with the same task."""
+        return ALONE
 
     def for_steps(self, steps: int) -> Learner:
         """The learner that takes so many steps, where it takes any."""

@@ -15,6 +15,7 @@ from scipy.optimize import linear_sum_assignment
 from torch import Tensor
 
 from setwise._facts import checked
+from setwise._peers import Peers
 from setwise.distributions import Family
 from setwise.learners.base import Fitted, Learner, Model, Task, models, resolve
 from setwise.learners.interruption import stopped
@@ -69,6 +70,10 @@ class Ensemble(Learner):
     def distributes(self) -> bool:  # type: ignore[override]
         """Whether the learner can be fitted by several processes."""
         return resolve(self.learner).distributes
+
+    def peers(self) -> Peers:
+        """The processes that the learner is fitted by."""
+        return resolve(self.learner).peers()
 
     def fit(self, task: Task) -> Fitted:
         """Fits the copies one after another."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["interruptible", "note_step", "stopped"]
+__all__ = ["interruptible", "note_step", "stop", "stopped"]
 
 
 class _Wish:
@@ -25,6 +25,11 @@ _wish = _Wish()
 def stopped() -> bool:
     """Whether a fit should end now: learners ask after each step."""
     return _wish.asked
+
+
+def stop() -> None:
+    """Asks the fit to end, as Ctrl-C does: another process that takes part in it was asked to."""
+    _wish.asked = True
 
 
 def note_step() -> None:

@@ -337,27 +337,37 @@ class Objective:
         return float(np.concatenate(weights).mean())
 
     def minibatches(
-        self, size: int, rng: np.random.Generator, here: Callable[[], Parameters] | None = None
+        self,
+        size: int,
+        rng: np.random.Generator,
+        here: Callable[[], Parameters] | None = None,
+        peers: Peers = ALONE,
     ) -> Iterator[Batch]:
         """The sets in random order, about `size` at a time, each kind in its share of every batch.
 
         The rows of a batch are distinct, so that a model sees each of them once. A term that is no
-        sum over sets needs to know `here`, the raw and shared parameters as they are now.
+        sum over sets needs to know `here`, the raw and shared parameters as they are now. Processes
+        that ask with equal `rng` get as many batches each, and their own share of every batch,
+        which may be empty.
         """
-        n_batches = max(1, math.ceil(self.n_sets / size))
         terms = self.terms
         if here is not None and not all(term.adds_up for term in terms):
             raw, shared = (now.detach().double().cpu() for now in here())
             terms = [t if t.adds_up else t.split(raw, self.seen(t, shared)) for t in terms]
+        yield from self.only(terms).cut(max(1, math.ceil(self.n_sets / size)), rng, peers)
+
+    def cut(
+        self, n_batches: int, rng: np.random.Generator, peers: Peers = ALONE
+    ) -> Iterator[Batch]:
+        """Own shares of so many batches of the sets in random order."""
         # Sets are put in order once for all batches: each batch is then a slice of them.
-        shuffled = [term.take(rng.permutation(len(term.sets))) for term in terms]
+        shuffled = [term.take(rng.permutation(len(term.sets))) for term in self.terms]
         ends = [np.arange(n_batches + 1) * len(term.sets) // n_batches for term in shuffled]
         place = np.empty(self.n_rows, np.int64)
         for i in range(n_batches):
-            slices = [slice(int(end[i]), int(end[i + 1])) for end in ends]
+            slices = [peers.share(int(end[i + 1] - end[i]), int(end[i])) for end in ends]
             part = self.only([t.take(s) for t, s in zip(shuffled, slices, strict=True)])
-            if part.terms:
-                yield part.batch(place)
+            yield part.batch(place)
 
     def over(self, rows: NDArray[np.int64]) -> Objective:
         """The same observations over a table of these rows, which must be all that they name."""
@@ -372,7 +382,7 @@ class Objective:
         """
         place = np.empty(self.n_rows, np.int64) if place is None else place
         parts = [term.sets.indices for term in self.terms]
-        members = np.concatenate(parts) if parts[1:] else parts[0]
+        members = parts[0] if len(parts) == 1 else np.concatenate([np.empty(0, np.int64), *parts])
         number = np.arange(len(members))
         place[members] = number
         rows = members[place[members] == number]  # of equal members, one wrote its number last

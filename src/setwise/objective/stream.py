@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from setwise._peers import ALONE, Peers
 from setwise.distributions import Family
 from setwise.objective.objective import Batch, Objective, Parameters
 from setwise.objective.parts import Parts
@@ -182,6 +183,8 @@ class Stream(Objective):
     def _block(self, which: Sequence[NDArray[np.int64]]) -> tuple[Table, Objective]:
         """Some parts of each kind, as one table."""
         found = [self._read(kind, some.tolist()) for kind, some in enumerate(which) if len(some)]
+        if not found:
+            return np.empty((0, self.X.width)), self.examples.only([], 0)
         tables = [table for table, _ in found]
         begins = np.cumsum([0, *map(len, tables)])
         total = int(begins[-1])
@@ -197,21 +200,31 @@ class Stream(Objective):
         return self._block([rng.permutation(len(p))[:SHUFFLED] for p in self.parts_of])
 
     def minibatches(
-        self, size: int, rng: np.random.Generator, here: Callable[[], Parameters] | None = None
+        self,
+        size: int,
+        rng: np.random.Generator,
+        here: Callable[[], Parameters] | None = None,
+        peers: Peers = ALONE,
     ) -> Iterator[Batch]:
-        """The sets, in random order as far as memory goes; `rows` are the rows themselves."""
-        n_blocks = -(-sum(map(len, self.parts_of)) // SHUFFLED)
-        drawn = [np.array_split(rng.permutation(len(p)), n_blocks) for p in self.parts_of]
+        """The sets, in random order as far as memory goes; `rows` are the rows themselves.
+
+        Of several processes each reads parts of its own, always the same ones.
+        """
+        rng = np.random.default_rng([int(rng.integers(2**31)), peers.rank])
+        total = max(1, -(-self.n_sets // size))
+        parts = sum(-(-len(p) // peers.size) for p in self.parts_of)
+        n_blocks = min(-(-parts // SHUFFLED), total)
+        steps = np.diff(np.arange(n_blocks + 1) * total // n_blocks)
+        own = [np.arange(peers.rank, len(p), peers.size) for p in self.parts_of]
+        drawn = [np.array_split(rng.permutation(some), n_blocks) for some in own]
         with ThreadPoolExecutor(1) as other:
-            coming = None
-            for i in [*rng.permutation(n_blocks), None]:
-                ready = coming
-                if i is not None:
-                    coming = other.submit(self._block, [some[i] for some in drawn])
-                if ready is not None:
-                    table, block = ready.result()
-                    for batch in block.minibatches(size, rng) if block.terms else ():
-                        yield Batch(table[batch.rows], batch.objective)
+            coming = other.submit(self._block, [some[0] for some in drawn])
+            for i, n_batches in enumerate(steps.tolist()):
+                table, block = coming.result()
+                if i + 1 < n_blocks:
+                    coming = other.submit(self._block, [some[i + 1] for some in drawn])
+                for batch in block.cut(n_batches, rng):
+                    yield Batch(table[batch.rows], batch.objective)
 
     # ---- other sets
 

@@ -21,7 +21,7 @@ from setwise.stored import Ranges
 if TYPE_CHECKING:
     from setwise.learners.network.training import Settings
 
-__all__ = ["as_bytes", "fingerprint", "in_words"]
+__all__ = ["as_bytes", "data_digest", "fingerprint", "in_words"]
 
 SAMPLE = 32  # items of a data set that are looked at
 PLAIN = (type(None), bool, int, float, complex, str, bytes, torch.dtype, torch.device)
@@ -36,18 +36,31 @@ def fingerprint(
     """
     digest = hashlib.blake2b(digest_size=16)
     plain = {field.name: getattr(settings, field.name) for field in dataclasses.fields(settings)}
+    del plain["peers"]  # another number of processes may go on, on other devices
+    plain["device"] = settings.device.type
     words = [f"{name}={in_words(value, name)}" for name, value in plain.items()]
-    words += [repr(v) for v in (network, patience, task.seed, task.free, task.restarts)]
+    told = (task.objective.family, network, patience, task.free, task.restarts)
+    words += [repr(v) for v in told]
     digest.update("\n".join(words).encode())
+    digest.update(data_digest(task, rows))
+    for tensor in network.parameters():
+        digest.update(as_bytes(tensor))
+    # Sums over all rows have other last bits where threads or processes are other in number.
+    for tensor in (task.raw, task.shared, task.guide, *network.buffers()):
+        digest.update(b"none" if tensor is None else as_bytes(tensor.bfloat16()))
+    return digest.hexdigest()
+
+
+def data_digest(task: Task, rows: Rows) -> bytes:
+    """A digest of the sets, of X and of the seed."""
+    digest = hashlib.blake2b(str(task.seed).encode(), digest_size=16)
     tables = [(task.objective, rows)]
     if task.eval is not None:
         tables.append((task.eval[1], Rows(task.eval[0], rows.device)))
     for objective, table in tables:
         for told in (*_sets(objective), *_features(table)):
             digest.update(told)
-    for tensor in (task.raw, task.shared, task.guide, *network.state_dict().values()):
-        digest.update(b"none" if tensor is None else as_bytes(tensor))
-    return digest.hexdigest()
+    return digest.digest()
 
 
 def as_bytes(tensor: Tensor) -> bytes:

@@ -50,7 +50,9 @@ def begin(
         if last is not None:
             with suppress(FloatingPointError):  # a random beginning may still do
                 _embed(network, pairs, task, rows, settings, effort)
-                if _classes_from_clusters(network, last, np.unique(pairs[0]), rows, task.seed):
+                used = np.unique(pairs[0])
+                found = _classes_from_clusters(network, last, used, rows, task.seed)
+                if settings.peers.any(found):
                     return network
     return _best(make, task, rows, settings)
 
@@ -170,6 +172,7 @@ def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:
                 best = training.network
                 usage = predict(best.compute, held[0], held[1]).softmax(1).mean(0)
                 full = not objective.of_classes or bool((usage > EMPTY / len(usage)).all())
+                full = settings.peers.any(full)
             task.progress.advance()
     return best
 

@@ -17,11 +17,12 @@ from sklearn.base import clone
 from torch import Tensor, nn
 
 from setwise._facts import checked
+from setwise._peers import ALONE, Peers, launched
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.inputs import raw_of
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.encoding import as_numbers
-from setwise.learners.network.fingerprint import fingerprint
+from setwise.learners.network.fingerprint import data_digest, fingerprint
 from setwise.learners.network.initialization import begin
 from setwise.learners.network.modules import MLP, RawNetwork, Rows, make_body, predict, units
 from setwise.learners.network.training import Settings, Training, resolve_schedule
@@ -153,6 +154,11 @@ class Network(Learner):
     from there, to the same weights; a checkpoint of other data, choices or first weights is
     refused. X may also be a tensor of any shape (rows, …) or a map-style `Dataset`.
 
+    With `distributed=True` the processes that torchrun has started train one network, each on its
+    share of the sets of every batch: to the model that one process finds, but for rounding and for
+    random numbers that a module draws. All are given the same X and observations. A checkpoint is
+    written by the first of them and may be resumed by another number; all must see its folder.
+
     >>> import setwise as sw
     >>> X = np.linspace(-1, 1, 200)[:, None]
     >>> means = sw.Mean().observe(X[:, 0] ** 2, sw.Sets.random(200, 400, 2, seed=0))
@@ -183,6 +189,7 @@ class Network(Learner):
         augment: Callable[[Tensor], Tensor] | None = None,
         compile: bool = False,
         checkpoint: str | Path | None = None,
+        distributed: bool = False,
     ) -> None:
         self.module = module
         self.hidden = hidden
@@ -199,11 +206,14 @@ class Network(Learner):
         self.augment = augment
         self.compile = compile
         self.checkpoint = checkpoint
+        self.distributed = distributed
 
     def fit(self, task: Task) -> Fitted:
         """Trains a network on the task."""
         settings = self._settings(task.objective)
-        rows = Rows(task.X, settings.device)
+        rows, peers = Rows(task.X, settings.device), settings.peers
+        if peers.size > 1:
+            task = _agreed(task, rows, peers)
         family = task.objective.family
         base, unit = units(family, task.raw, task.shared)
         moments = rows.moments() if self.module is None else None
@@ -231,12 +241,19 @@ class Network(Learner):
                 few = task.in_memory()
                 own = ready if few is task else Rows(few.X, settings.device).prepared(ready.prepare)
                 network = begin(make, few, own, settings, self._effort)
+            for tensor in network.state_dict().values():
+                if tensor.is_floating_point():
+                    tensor.copy_(peers.of_first(tensor))
             torch.manual_seed(task.seed)
             training = Training(network, task, ready, settings, task.seed)
             converged = training.run(task, self.patience, path, digest)
         shared = training.shared.detach().double().cpu()
         model = NetworkModel(training.network, rows.n_features)
         return Fitted(model, shared, converged, training.kept)
+
+    def peers(self) -> Peers:
+        """Those that torchrun has started, where the fit is theirs."""
+        return launched(self.device) if self.distributed else ALONE
 
     def for_steps(self, steps: int) -> Network:
         """The same with so many epochs."""
@@ -261,7 +278,9 @@ class Network(Learner):
             raise ValueError(f'precision is "float32", "tf32" or "bf16", got {self.precision!r}')
         if self.augment is not None and not callable(self.augment):
             raise TypeError(f"augment is a function of a batch of rows, got {self.augment!r}")
-        device = self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+        peers, device = self.peers(), self.device
+        if peers.size > 1:
+            device = peers.device
         return Settings(
             epochs=epochs,
             batch_size=size,
@@ -270,9 +289,10 @@ class Network(Learner):
             schedule=resolve_schedule(self.schedule),
             clip=self.clip,
             precision=self.precision,
-            device=torch.device(device),
+            device=torch.device(device or ("cuda" if torch.cuda.is_available() else "cpu")),
             augment=self.augment,
             compiled=self.compile,
+            peers=peers,
         )
 
     @staticmethod
@@ -297,3 +317,22 @@ class Network(Learner):
         p = torch.from_numpy(raw).softmax(1)
         logits = torch.lerp(p, torch.full_like(p, 1 / p.shape[1]), DOUBT).log()
         return logits - logits.mean(1, keepdim=True)
+
+
+def _agreed(task: Task, rows: Rows, peers: Peers) -> Task:
+    """The task as the first process has it, to the last bit, once all are known to have the same.
+
+    Only the first one shows progress.
+    """
+    own = torch.zeros(peers.size, 16, dtype=torch.int64)
+    own[peers.rank] = torch.tensor(list(data_digest(task, rows)))
+    if not bool((peers.sum(own) == own[peers.rank]).all()):
+        raise ValueError(
+            "the processes of a distributed fit have different X, observations, held-out sets or "
+            "random_state: give all of them the same, each takes its share of the sets by itself"
+        )
+    if peers.rank:
+        task.progress.verbose = 0
+    return dataclasses.replace(
+        task, raw=peers.of_first(task.raw), shared=peers.of_first(task.shared)
+    )

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from setwise._peers import Peers
+
 __all__ = ["Weights"]
 
 BETAS = (0.9, 0.999)
@@ -35,6 +37,11 @@ class Weights:
         """Forgets the gradients, which stay where they are."""
         for v in self.vectors:
             v.grad.zero_()
+
+    def add(self, peers: Peers) -> None:
+        """Makes the gradients the sums of those of all processes."""
+        for v in self.vectors if peers.size > 1 else ():
+            v.grad.copy_(peers.sum(v.grad))
 
     def numbers(self, step: int, rate: float) -> tuple[float, float, float]:
         """What step number `step`, counted from 0, with this learning rate needs to know."""

@@ -14,8 +14,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from setwise._peers import ALONE, Peers
 from setwise.learners.base import Task
-from setwise.learners.interruption import stopped
+from setwise.learners.interruption import stop, stopped
 from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.layout import Layout, Recorded
 from setwise.learners.network.modules import RawNetwork, Rows, predict
@@ -69,6 +70,7 @@ class Settings:
     device: torch.device
     augment: Augment | None = None
     compiled: bool = False
+    peers: Peers = ALONE  # who train the same network, each on its share of every batch
 
     @contextmanager
     def arithmetic(self, one_shape: bool) -> Iterator[None]:
@@ -92,7 +94,7 @@ class Training:
     def __init__(
         self, network: RawNetwork, task: Task, rows: Rows, settings: Settings, seed: int
     ) -> None:
-        self.rows, self.settings = rows, settings
+        self.rows, self.settings, self.peers = rows, settings, settings.peers
         self.network = network.to(settings.device)
         self.begin = task.shared.detach().clone().to(settings.device, network.base.dtype)
         # shared = begin + rate · change, so that the faster part needs no optimiser of its own
@@ -106,7 +108,7 @@ class Training:
         self.state.network, self.state.change = self.network, self.change
         learned = [p for p in self.state.parameters() if p.requires_grad]
         self.weights = Weights(learned, settings.weight_decay, settings.clip)
-        self.rng = np.random.default_rng(seed)
+        self.rng, self.seed = np.random.default_rng(seed), seed
         self.step = self.epoch = self.best_epoch = self.stale = 0
         self.trace: list[float] = []
         self.best: dict[str, Tensor] | None = None
@@ -132,11 +134,15 @@ class Training:
         """One pass over the sets, up to step `total`; their mean log-likelihood on the way."""
         self.network.train()
         self.loss.zero_()
-        laid = Layout.suits(objective, self.rows, self.settings.batch_size)
+        alone = self.peers.size == 1
+        laid = alone and Layout.suits(objective, self.rows, self.settings.batch_size)
+        if not alone:  # what a module draws is another in each process, and known after a restart
+            torch.manual_seed(hash((self.seed, self.step, self.peers.rank)))
         with self.settings.arithmetic(laid):
             steps = self._recorded(objective, total) if laid else self._called(objective, total)
-            weight = sum(steps)
-        mean = -float(self.loss) / max(weight, 1e-300)
+            weight = float(sum(steps))
+        self._same_buffers()
+        mean = -float(self.peers.sum(self.loss)) / max(weight, 1e-300)
         if not math.isfinite(mean):
             raise FloatingPointError(
                 f"the loss became {-mean} in epoch {self.epoch + 1}: lower lr or clip, and check "
@@ -144,18 +150,29 @@ class Training:
             )
         return mean
 
-    def _called(self, objective: Objective, total: int) -> Iterator[float]:
+    def _same_buffers(self) -> None:
+        """What the module has counted or averaged of its rows, as the mean of all processes."""
+        if self.peers.size > 1:
+            for buffer in self.network.body.buffers():
+                if buffer.is_floating_point():
+                    buffer.copy_(self.peers.sum(buffer) / self.peers.size)
+
+    def _called(self, objective: Objective, total: int) -> Iterator[Number]:
         """Steps call by call; each gives the weight of its sets."""
-        batches = objective.minibatches(self.settings.batch_size, self.rng, self.here)
-        some = ((b.rows, b.objective) for b in batches if b.objective.total_weight > 0)
+        peers, size = self.peers, self.settings.batch_size
+        batches = objective.minibatches(size, self.rng, self.here, peers)
+        all_of_them = peers.size > 1  # others may have some sets where this one has none
+        some = ((b.rows, b.objective) for b in batches if all_of_them or b.objective.total_weight)
         for x, part in self.rows.ahead(some):
             if self.step >= total:
                 break
-            self._learn(x, part, part.total_weight, *self._numbers(self.step, total))
+            own = part.total_weight
+            weight = peers.sum(self.loss.new_tensor(own)).clamp_min(1e-300) if all_of_them else own
+            self._learn(x, part, weight, *self._numbers(self.step, total))
             self.step += 1
-            yield part.total_weight
+            yield weight
 
-    def _recorded(self, objective: Objective, total: int) -> Iterator[float]:
+    def _recorded(self, objective: Objective, total: int) -> Iterator[Number]:
         """Steps that the host only starts; each gives the weight of its sets."""
         if self.laid is None or self.laid[0] is not objective:
             layout = Layout(objective, self.rows, self.settings.batch_size)
@@ -177,28 +194,41 @@ class Training:
         return self.weights.numbers(step, self.settings.lr * self.settings.schedule(step, total))
 
     def _learn(self, x: Tensor, sets: Objective, weight: Number, *numbers: Number) -> None:
-        """One step, from rows and the loss of the sets that they are in."""
-        augment = self.settings.augment
-        raw = self.raw(x if augment is None else augment(x))
-        loss = sets.gradient(raw, self.shared)
+        """One step, from rows and the loss of the sets that they are in, which is all there is.
+
+        Where others have sets of the same batch too, `weight` is that of all, and the gradient
+        becomes that of the sum over all: not its mean over processes, whose shares may be uneven.
+        """
         self.weights.zero()
-        raw.backward(loss.gradient / weight)
-        if self.change.grad is not None:
-            self.change.grad += loss.shared_gradient * (self.rate / weight)
+        if sets.terms:
+            augment = self.settings.augment
+            raw = self.raw(x if augment is None else augment(x))
+            loss = sets.gradient(raw, self.shared)
+            raw.backward(loss.gradient / weight)
+            if self.change.grad is not None:
+                self.change.grad += loss.shared_gradient * (self.rate / weight)
+            self.loss += loss.value
+        self.weights.add(self.peers)
         self.weights.step(*numbers)
-        self.loss += loss.value
 
     def judge(
         self, rows: Rows, numbers: NDArray[np.int64], sets: HeldOut
     ) -> tuple[float, bool, bool]:
         """Compares the network as it is now with earlier steps, by held-out sets."""
         self.network.eval()
-        return sets.judge(predict(self.raw, rows, numbers), self.shared.double())
+        raw = self._predicted(rows, numbers)
+        score, better, worse = self.peers.first(*sets.judge(raw, self.shared.double()))
+        return score, bool(better), bool(worse)
+
+    def _predicted(self, rows: Rows, numbers: NDArray[np.int64]) -> Tensor:
+        """Raw parameters of these rows, of which each process computes its share."""
+        own = predict(self.raw, rows, numbers[self.peers.share(len(numbers))])
+        return self.peers.gather(own, len(numbers))
 
     def here(self) -> tuple[Tensor, Tensor]:
         """Raw parameters of all rows, and the shared ones."""
         self.network.eval()
-        raw = predict(self.raw, self.rows, np.arange(len(self.rows)))
+        raw = self._predicted(self.rows, np.arange(len(self.rows)))
         self.network.train()
         return raw, self.shared
 
@@ -215,7 +245,7 @@ class Training:
         total = settings.epochs * math.ceil(objective.n_sets / settings.batch_size)
         held = held_out(task, self.network)
         sets = None if held is None else held[2]
-        if path is not None and path.exists():
+        if path is not None and self.peers.first(path.exists())[0]:
             self.resume(path, digest, task, sets)
         with task.progress.running("Network", total=settings.epochs):
             while self.epoch < settings.epochs and not (patience and self.stale >= patience):
@@ -229,9 +259,10 @@ class Training:
                         self.best = {k: v.clone() for k, v in self.state.state_dict().items()}
                     self.stale = self.stale + 1 if worse else 0
                 task.progress.step(**figures)
-                if path is not None:
+                if path is not None and self.peers.rank == 0:
                     self.keep(path, digest, task, sets)
-                if stopped():
+                if self.peers.any(stopped()):
+                    stop()
                     break
         if self.best is not None and self.stale:
             self.state.load_state_dict(self.best)

@@ -319,7 +319,7 @@ BAD = {
         lambda b: b.update(
             family={"kind": "family", "class": "Categorical", "params": {"n_classes": 10**9}}
         ),
-        "has no Categorical targets",
+        "at most 1048576",
     ),
     "an array of huge items": (
         lambda b: b["params"].update(

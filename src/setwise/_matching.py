@@ -32,7 +32,7 @@ SHORT = "sets with an empty id"
 NO_Y = "sets without y"
 ONE = {
     WITHOUT_GROUP: "row without a group", WITHOUT_ROWS: "group without rows",
-    WITHOUT_Y: "group without y", AGAIN: "group that is there twice",
+    WITHOUT_Y: "group without y", NAMELESS: "y without a group", AGAIN: "group that is there twice",
     UNKNOWN_ID: "set with an id of no row", SHORT: "set with an empty id", NO_Y: "set without y",
 }  # fmt: skip
 LOSES = (WITHOUT_ROWS, NAMELESS, AGAIN, UNKNOWN_ID, SHORT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["SetError", "absent", "check_each"]
+__all__ = ["SetError", "absent", "check_each", "in_short"]
 
 
 class SetError(ValueError):
@@ -26,6 +26,16 @@ class SetError(ValueError):
 
     def __str__(self) -> str:
         return f"set {self.set} {f'of {self.of} ' if self.of else ''}{self.said}"
+
+
+def in_short(text: Any, most: int = 400) -> str:
+    """A text on one line, cut where it is longer.
+
+    >>> in_short("one" + chr(10) + "line")
+    'one line'
+    """
+    line = " ".join(str(text).split())
+    return line if len(line) <= most else line[: most - 1] + "…"
 
 
 def check_each(good: Any, said: Callable[[Any], str], set_ids: Any = None) -> None:

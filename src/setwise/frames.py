@@ -24,13 +24,14 @@ from numpy.typing import NDArray
 from setwise._facts import checked
 from setwise.errors import absent
 
-__all__ = ["Column", "ColumnError", "Encoded", "Encoder", "is_frame", "key"]
+__all__ = ["LARGEST", "Column", "ColumnError", "Encoded", "Encoder", "is_frame", "key"]
 
 Floats = NDArray[np.float64]
 DAY = 86_400_000_000  # microseconds
 MOSTLY = 0.5  # a column of texts with a larger share of numbers is meant to hold numbers
 SEVERAL = 20  # from so many rows on, a text that differs in most of them is a name of the row
 LEVELS = 100  # at most so many categories, the most frequent ones, become columns of their own
+LARGEST = 1e38  # trees read features as float32, which ends at 3.4e38
 KINDS = ("number", "flag", "date", "category")
 ZEROS = re.compile(r"\s*-?0\d")  # texts such as 007 are codes
 ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
@@ -80,7 +81,8 @@ class Column:
             codes = {text: float(i) for i, text in enumerate(self.categories)}
             return np.array([codes.get(v, np.nan) for v in values])
         if kind == "text":
-            return np.array([self._number(column, i, v) for i, v in enumerate(values)])
+            numbers = [self._number(column, i, v) for i, v in enumerate(values)]
+            return _finite(self.name, np.array(numbers, np.float64))
         fits = kind == self.kind or (kind in ("number", "flag") and self.kind != "date")
         if values is None or not (fits or np.isnan(values).all()):
             raise self._wrong(column, 0)
@@ -361,7 +363,11 @@ def _plain(column: Any) -> tuple[str, Any]:
 
 
 def _floats(column: Any) -> Floats:
-    return np.array(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    try:
+        return np.array(column.cast(nw.Float64).to_numpy(), dtype=np.float64)
+    except Exception:  # pyarrow refuses whole numbers that floats round
+        values = column.to_list()
+        return np.array([np.nan if absent(v) else float(v) for v in values], dtype=np.float64)
 
 
 def _days(texts: Sequence[str | None]) -> Floats:
@@ -371,9 +377,12 @@ def _days(texts: Sequence[str | None]) -> Floats:
 
 
 def _finite(name: str, values: Floats) -> Floats:
-    infinite = np.isinf(values)
-    if infinite.any():
-        raise ColumnError(int(infinite.argmax()), name, "expected a finite number, got inf")
+    with np.errstate(invalid="ignore"):
+        far = np.abs(values) > LARGEST
+    if far.any():
+        row = int(far.argmax())
+        said = "a finite number" if np.isinf(values[row]) else f"a number of at most {LARGEST:g}"
+        raise ColumnError(row, name, f"expected {said}, got {values[row]:g}")
     return values
 
 

@@ -9,8 +9,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from setwise.cli.common import INTERRUPTED, Failure, Mistake, plug_in
+from setwise.errors import in_short
 
 __all__ = ["COMMANDS", "app"]
+
+LONGEST = 800  # letters of an error
 
 # Command `x` is the function `x` of the module `setwise.cli.x`, which --help does not import. Here
 # stands the first line of its docstring.
@@ -40,9 +43,9 @@ class _Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
-        except (Mistake, Failure) as error:
-            typer.secho(f"Error: {' '.join(str(error).split())}", err=True, fg="red")
-            raise typer.Exit(error.code) from None
+        except (Mistake, Failure, OSError) as error:  # of a disk that says no
+            typer.secho(f"Error: {in_short(error, LONGEST)}", err=True, fg="red")
+            raise typer.Exit(getattr(error, "code", Failure.code)) from None
         except KeyboardInterrupt:
             typer.secho("Interrupted: nothing was written", err=True, fg="yellow")
             raise typer.Exit(INTERRUPTED) from None

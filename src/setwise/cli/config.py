@@ -16,6 +16,8 @@ from setwise.cli.names import value
 
 __all__ = ["Command", "FitSpec", "SetsSpec", "read_config", "sets_specs"]
 
+# A wrong date or a number of thousands of digits is a ValueError, and so are letters of no code.
+UNREADABLE = (OSError, ValueError, RecursionError)
 MEMBERSHIP = ("group", "members", "rows_columns")
 # What a configuration may give for a field, by the field's type.
 ACCEPTED: dict[str, Any] = {
@@ -93,7 +95,7 @@ def read_config(path: Path) -> FitSpec:
     if path.suffix.lower() == ".toml":
         try:
             found: Any = tomllib.loads(path.read_text(encoding="utf-8"))
-        except tomllib.TOMLDecodeError as error:
+        except UNREADABLE as error:
             raise Mistake(f"{path}: this is not valid TOML: {error}") from None
     elif path.suffix.lower() in (".yaml", ".yml"):
         found = _yaml(path)
@@ -119,7 +121,7 @@ def _yaml(path: Path) -> Any:
         raise Mistake("YAML needs PyYAML: pip install pyyaml, or write the file in TOML") from None
     try:
         return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, *UNREADABLE) as error:
         raise Mistake(f"{path}: this is not valid YAML: {error}") from None
 
 

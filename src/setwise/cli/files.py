@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from setwise.cli.common import Mistake, as_json
 
 __all__ = [
-    "arrow", "batches", "csv_records", "floats", "format_of", "is_number", "is_numeric", "is_text",
-    "json_lines", "key", "names_in", "read_arrow", "some", "write_batches",
+    "UNREADABLE", "arrow", "batches", "csv_records", "floats", "format_of", "is_number",
+    "is_numeric", "is_text", "json_lines", "key", "names_in", "read_arrow", "some", "write_batches",
 ]  # fmt: skip
 
 FORMATS = {
@@ -89,7 +89,7 @@ def floats(column: Any) -> NDArray[np.float64]:
     pa = arrow()
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.int8())
-    values = column.cast(pa.float64()).to_numpy(zero_copy_only=False)
+    values = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return np.array(values, dtype=np.float64)
 
 
@@ -165,8 +165,12 @@ def batches(
 
 
 def _without_dictionaries(table: Any) -> Any:
-    """The table with texts in place of codes for texts."""
+    """The table with texts in place of codes for texts.
+
+    A damaged Feather file may point out of its memory, which only a full validation notices.
+    """
     pa = arrow()
+    table.validate(full=True)
     fields = [
         field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
         for field in table.schema
@@ -281,7 +285,7 @@ def _unexpected(path: Path, line: int, column: str, wanted: str, value: Any) -> 
 def _json_record(path: Path, line: int, text: str) -> dict[str, Any]:
     try:
         record = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Mistake(f"{path}, line {line}: this is not valid JSON: {error}") from None
     if not isinstance(record, dict):
         raise Mistake(f"{path}, line {line}: expected one object per line, got {text[:40]!r}")

@@ -21,6 +21,8 @@ from setwise.frames import Encoded
 
 __all__ = ["Fitting"]
 
+DIGITS = 9  # of a number of classes
+
 
 class Fitting:
     """The data of one fit, and its training."""
@@ -261,7 +263,9 @@ def _classes(spec: FitSpec) -> tuple[Any, list[str] | None]:
         return None, None
     if spec.family:
         raise Mistake("--family is about numbers and --classes about classes: give one of them")
-    if len(spec.classes) == 1 and spec.classes[0].isdigit():
+    if len(spec.classes) == 1 and spec.classes[0].isdecimal():
+        if len(spec.classes[0]) > DIGITS:
+            raise Mistake("--classes: a number of classes has not so many digits")
         return max(2, int(spec.classes[0])), None
     if len({*spec.classes}) < max(2, len(spec.classes)):
         raise Mistake(

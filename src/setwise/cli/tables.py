@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 
 from setwise.cli.common import Mistake
 from setwise.cli.files import (
+    UNREADABLE,
     arrow,
     csv_records,
     floats,
@@ -112,16 +114,21 @@ class Table:
 
     def where(self, record: int, column: str | None = None) -> str:
         """File, line and column of a value."""
-        line = self._lines[record] if self._lines is not None else None
-        place = f"row {record + 1}" if line is None else f"line {line}"
+        lines = self._lines
+        place = f"line {lines[record]}" if record < len(lines) else f"row {record + 1}"
         return f"{self.path}, {place}" + (f", column {column}" if column else "")
 
     @cached_property
-    def _lines(self) -> list[int] | None:
+    def _lines(self) -> list[int]:
+        """The line of each record, as far as a file has lines and these can be read."""
         kind = format_of(self.path)
-        if kind == "csv":
-            return [line for line, _ in islice(csv_records(self.path), 1, None)]
-        return [line for line, _ in json_lines(self.path)] if kind == "json" else None
+        out: list[int] = []
+        with suppress(*UNREADABLE):
+            if kind == "csv":
+                out += (line for line, _ in islice(csv_records(self.path), 1, None))
+            elif kind == "json":
+                out += (line for line, _ in json_lines(self.path))
+        return out
 
 
 def read(path: Path, texts: Iterable[str] = (), missing: Sequence[str] = ()) -> Table:

@@ -33,13 +33,15 @@ class Categorical(Family):
     labels: tuple[Any, ...] | None = field(default=None, repr=False, compare=False)
     distribution: ClassVar = torch.distributions.Categorical
     kind: ClassVar = Discrete
+    most: ClassVar[int] = 2**20  # classes, each of which has a column of numbers
     spread_about_constant: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if isinstance(self.n_classes, bool) or not isinstance(self.n_classes, int):
             raise ValueError(f"Categorical: n_classes must be an integer, got {self.n_classes!r}")
-        if self.n_classes < 2:
-            raise ValueError(f"Categorical: n_classes must be at least 2, got {self.n_classes}")
+        if not 2 <= self.n_classes <= self.most:
+            bound = "least 2" if self.n_classes < 2 else f"most {self.most}"
+            raise ValueError(f"Categorical: n_classes must be at {bound}, got {self.n_classes}")
         if self.labels is not None and len(tuple(self.labels)) != self.n_classes:
             raise ValueError(
                 f"Categorical: {len(self.labels)} labels given for {self.n_classes} classes"

@@ -13,11 +13,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
-from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._random import seed_of
 from setwise._threads import at_most
 from setwise.distributed import on_dask
 from setwise.distributions import Family, map_parameters
@@ -37,6 +37,7 @@ from setwise.objective import (
     Objective,
     Parts,
     Unknowns,
+    check_informative,
     judge,
     listed,
     objective_of,
@@ -163,7 +164,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         splits: list[Split] = []
         if eval is not None:
             if not isinstance(eval, tuple | list) or len(eval) != 2:
-                raise TypeError(f"eval is a pair (X, observations), got {eval!r}")
+                raise TypeError(f"eval is a pair (X, observations), got {type(eval).__name__}")
             X_eval = table_like(eval[0], getattr(X, "encoder", None), n_features(X))
             held = self._objective(
                 family, X_eval, eval[1], "eval observations", labels, objective.unknowns
@@ -171,15 +172,16 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
             held_out = held.batch()
             splits = [Split(objective, take_rows(X_eval, held_out.rows), held_out)]
         identifiability = identify(family, objective.examples.observations)
-        seed = int(check_random_state(self.random_state).randint(2**31 - 1))
+        constant = objective.start(identifiability.scale)
+        check_informative(objective, *constant)
         task = Task(
             X,
             objective,
-            *objective.start(identifiability.scale),
+            *constant,
             free=identifiability.scale,
             identifiability=identifiability,
             restarts=self._restarts(identifiability),
-            seed=int(learner.peers().first(seed)[0]),
+            seed=int(learner.peers().first(seed_of(self.random_state))[0]),
             progress=Progress(self.verbose),
             place=place,
         )
@@ -278,11 +280,13 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def _raw(self, X: Any) -> Tensor:
         """Raw parameters as the model was trained to give them."""
+        if not n_rows(X):
+            return torch.zeros(0, len(self.family_.outputs), dtype=torch.float64)
         raw = torch.from_numpy(raw_of(self.model_, X))
         if not bool(raw.isfinite().all()):
             row = int((~raw.isfinite()).nonzero()[0, 0])
             raise ValueError(
-                f"the model gives no finite number for row {row} of X: check the size of its "
+                f"what the model predicts of row {row} of X is not finite: check the size of its "
                 f"features beside those of the fit"
             )
         return raw

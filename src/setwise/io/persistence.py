@@ -23,7 +23,6 @@ from contextlib import suppress
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
-from textwrap import shorten
 from typing import Any
 
 import numpy as np
@@ -33,6 +32,7 @@ from sklearn.exceptions import NotFittedError
 from setwise._files import beside, locked, sync
 from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Categorical, Family, parameters
+from setwise.errors import in_short
 from setwise.frames import Encoded, Encoder
 from setwise.io.description import (
     FORMAT,
@@ -55,7 +55,6 @@ LOCK = ".setwise.lock"
 OURS = (NAME, f".{NAME}.*.part", LOCK, "model-*")
 VALIDATION = ("validation", "leaderboard", "held_out_score", "constant_score", "overlap")
 WIDEST = 2**24  # features of a row that is tried
-LONGEST = 400  # letters that are told of an error
 AGAIN = 5  # times that a reader begins anew because a writer was faster
 
 
@@ -224,8 +223,7 @@ def load(folder: str | Path, *, module: Any = None, trusted: bool = False) -> An
             if left and _is_replaced(folder, body):
                 continue
             whole = isinstance(error, ValueError)
-            words = str(error) if whole else f"{type(error).__name__}: {error}"
-            said = shorten(" ".join(words.split()), LONGEST, placeholder=" …")
+            said = in_short(error if whole else f"{type(error).__name__}: {error}")
             raise ValueError(f"the model in {folder} cannot be loaded: {said}") from error
     raise AssertionError
 

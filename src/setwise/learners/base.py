@@ -132,6 +132,7 @@ class Fitted(NamedTuple):
     shared: Tensor
     converged: bool = True
     steps: int = 0  # rounds or epochs that the model took, where the learner counts them
+    value: float | None = None  # of the objective, where the learner knows it
 
 
 class Learner(BaseEstimator, ABC):  # type: ignore[misc]

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from torch.utils.data import Subset
 
-from setwise.frames import Encoded, is_frame
+from setwise.frames import LARGEST, Encoded, is_frame
 from setwise.stored import Stored
 
 __all__ = [
@@ -39,8 +39,64 @@ def as_table(X: Any) -> Any:
                 f"X needs one line per row and at least one feature, got shape {tuple(shape)}; for "
                 f"a single feature use X.reshape(-1, 1)"
             )
-        return sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM takes no csr_array
+        X = sparse.csr_matrix(X) if sparse.issparse(X) else X  # LightGBM takes no csr_array
+        if isinstance(X, np.ndarray) and X.dtype.kind in "OUS":
+            X = _as_floats(X)
+        _check_numbers(X)
+        return X
     return as_table(np.asarray(X))
+
+
+def _as_floats(X: NDArray[Any]) -> NDArray[np.float64]:
+    try:
+        return X.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise TypeError(
+            f"X is an array of things that are no numbers ({error}): give a data frame, in which "
+            f"columns of words and dates are features too"
+        ) from None
+
+
+def _check_numbers(X: Any) -> None:
+    """Raises where a table that is no frame has no features, or numbers of no use to any learner.
+
+    Missing values are for the learner to judge; frames are read, and judged, by an `Encoder`.
+    """
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) == 2 and not shape[1]:
+        raise ValueError(
+            f"X has no features: its shape is {tuple(shape)}; give at least one column"
+        )
+    if is_frame(X) or isinstance(X, Encoded | Stored) or shape is None:
+        return
+    if "complex" in str(getattr(X, "dtype", "")):
+        raise TypeError("X holds complex numbers: give their real and imaginary parts")
+    place = _too_large(X)
+    if place is not None:
+        row, *where = place
+        raise ValueError(
+            f"X has {float(X[place]):g} in row {row}, column {', '.join(map(str, where))}: numbers "
+            f"of at most {LARGEST:g} are expected; change the unit, or leave such rows out"
+        )
+
+
+def _too_large(X: Any) -> tuple[int, ...] | None:
+    """Where the first number is that no learner can use."""
+    if hasattr(X, "detach"):
+        far = X.detach().abs() > LARGEST if X.is_floating_point() else X.new_zeros(0)
+        return tuple(far.nonzero()[0].tolist()) if bool(far.any()) else None
+    numbers = X.data if sparse.issparse(X) else np.asarray(X)
+    if numbers.dtype.kind != "f" or not numbers.size:
+        return None
+    if max(np.fmax.reduce(numbers, axis=None), -np.fmin.reduce(numbers, axis=None)) <= LARGEST:
+        return None
+    far = np.argwhere(~(np.abs(numbers) <= LARGEST) & ~np.isnan(numbers))
+    if not len(far):
+        return None
+    if sparse.issparse(X):
+        table = X.tocoo()
+        return int(table.row[far[0, 0]]), int(table.col[far[0, 0]])
+    return tuple(far[0].tolist())
 
 
 def n_rows(X: Any) -> int:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from setwise.distributions import Categorical
 from setwise.likelihood.aggregate import Aggregate
 from setwise.likelihood.outcome import ClassLabel, Targets
 from setwise.observations import Observations
@@ -25,11 +26,11 @@ def class_labels(given: Any, observations: Sequence[Observations]) -> NDArray[An
     """
     named = _named(observations)
     if given is None:
-        return labels_array(named) if named else np.arange(_number(observations))
+        return labels_array(named) if named else _numbered(_number(observations))
     if not isinstance(given, int | np.integer):
         return labels_array(given)
     if not named:
-        return np.arange(given)
+        return _numbered(int(given))
     if len(named) != given:
         raise ValueError(
             f"n_classes={given}, but the observations name {len(named)} classes, {named[:20]}: "
@@ -46,6 +47,12 @@ def labels_array(labels: Any) -> NDArray[Any]:
             f"n_classes is a number, or a list of distinct class labels; got {labels!r}"
         )
     return array
+
+
+def _numbered(n: int) -> NDArray[Any]:
+    if n > Categorical.most:  # before there is an array of them
+        raise ValueError(f"n_classes is {n}, which is more than {Categorical.most}")
+    return np.arange(n)
 
 
 def in_order(

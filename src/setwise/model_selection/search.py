@@ -13,8 +13,8 @@ import joblib
 import numpy as np
 from sklearn.base import clone
 from sklearn.pipeline import Pipeline
-from sklearn.utils import check_random_state
 
+from setwise._random import seed_of
 from setwise.learners import resolve
 from setwise.observations import Observations
 from setwise.validation.folds import SetKFold, listed
@@ -142,11 +142,13 @@ def search(
     domains = {name: _domain(name, spec) for name, spec in space.items()}
     _set(est, {name: spec[0] for name, spec in space.items()})  # raises where a name is unknown
     folds = _folds(cv, X, observations)
+    sampler = optuna.samplers.TPESampler(seed=seed_of(random_state))
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
-    seed = int(check_random_state(random_state).randint(2**31 - 1))
-    study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
-    optuna.logging.set_verbosity(level)
+    try:
+        study = optuna.create_study(direction="maximize", sampler=sampler)
+    finally:
+        optuna.logging.set_verbosity(level)
     trials: list[dict[str, Any]] = []
     errors: list[Exception] = []
     end = math.inf if timeout is None else time.monotonic() + timeout

@@ -1,6 +1,6 @@
 """The one home of −Σ log p(y) and its derivatives, in the raw parameters of rows."""
 
-from setwise.objective.given import listed, objective_of
+from setwise.objective.given import check_informative, listed, objective_of
 from setwise.objective.objective import Batch, Objective
 from setwise.objective.parts import Parts
 from setwise.objective.profile import HeldOut, Intercept, Judged, judge, respread, surely_worse
@@ -22,6 +22,7 @@ __all__ = [
     "Stream",
     "Term",
     "Unknowns",
+    "check_informative",
     "judge",
     "listed",
     "objective_of",

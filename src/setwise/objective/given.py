@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from setwise.distributions import Categorical, Family, Normal
-from setwise.errors import SetError
+import numpy as np
+from torch import Tensor
+
+from setwise.distributions import Categorical, Discrete, Family, Normal
+from setwise.errors import SetError, check_each
 from setwise.likelihood import Aggregate, ClassLabel, Label, Targets, find_rule
 from setwise.objective.objective import Objective
 from setwise.objective.stream import Stream
@@ -13,7 +16,11 @@ from setwise.objective.unknown import Unknowns
 from setwise.observations import Observations
 from setwise.stored import Stored
 
-__all__ = ["listed", "objective_of"]
+__all__ = ["check_informative", "listed", "objective_of"]
+
+LARGEST, SMALLEST = 1e30, 1e-30
+CERTAIN = -0.05  # log-likelihood of a label that could hardly be another one
+UNIT = f"numbers between {SMALLEST:g} and {LARGEST:g} can be learned from; change their unit"
 
 
 def listed(observations: Any, what: str = "observations") -> list[Observations]:
@@ -61,10 +68,38 @@ def objective_of(
             said = f"{what}: {o!r} does not fit this task{_other_task(o, family)}"
             raise type(error)(f"{said}: {error}") from None
         _check_labels(o, family)
+        _check_size(o)
+    if not sum(len(o) if o.weight is None else float(o.weight.sum()) for o in given):
+        raise ValueError(f"{what}: all sets have weight 0: there is nothing to learn from")
     given = [o for o in given if len(o)]
     if stored is not None:
         return Stream(family, given, stored, overlap, unknowns=unknowns)
     return Objective(family, given, n_rows, overlap, unknowns)
+
+
+def check_informative(objective: Objective, raw: Tensor, shared: Tensor) -> None:
+    """Raises where nothing tells rows apart: one number, or labels that one class explains.
+
+    There the likelihood grows without end as a model gets surer of itself.
+    """
+    kinds = objective.observations
+    seen = [None if o.weight is None else o.weight > 0 for o in kinds]
+    n = sum(len(o) if s is None else int(s.sum()) for o, s in zip(kinds, seen, strict=True))
+    one_number = [o.y is not None and o.y.ndim == 1 and o.y.dtype != object for o in kinds]
+    if n < 2 and all(one_number):
+        raise ValueError(
+            "observations: there is one set, which tells nothing of what makes rows differ; give "
+            "at least two"
+        )
+    if not issubclass(objective.family.kind, Discrete):
+        return
+    found = objective.per_set(raw.expand(objective.n_rows, -1), shared)
+    each = [v if s is None else v[s] for v, s in zip(found, seen, strict=True)]
+    if min(float(v.min()) for v in each if len(v)) > CERTAIN:
+        raise ValueError(
+            "observations: the same prediction for all rows explains every label, so nothing "
+            "tells the rows apart; give sets with other labels too"
+        )
 
 
 def _check_labels(o: Observations, family: Family) -> None:
@@ -75,6 +110,18 @@ def _check_labels(o: Observations, family: Family) -> None:
             outcome.check(o.aggregate, o.sets, o.y)
         except SetError as error:
             raise SetError(error.set, error.said, error.of or repr(o)) from None
+
+
+def _check_size(o: Observations) -> None:
+    """Raises where numbers are so large or small that their squares are out of range."""
+    numbers = np.asarray(0.0 if o.y is None else o.y)
+    if numbers.dtype.kind != "f":
+        return
+    size = np.where(np.isfinite(numbers), np.abs(numbers), 0.0)
+    ids = None if len(np.atleast_1d(numbers)) == len(o) else o.sets.set_ids
+    check_each(size <= LARGEST, lambda at: f"has y = {numbers[at]:g}: {UNIT}", ids)
+    if 0 < size.max(initial=0.0) < SMALLEST:
+        raise ValueError(f"the largest y of {o!r} is {size.max():g}: {UNIT}")
 
 
 def _other_task(o: Observations, family: Family) -> str:

@@ -6,8 +6,9 @@ from typing import Any
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils import Bunch, check_random_state
+from sklearn.utils import Bunch
 
+from setwise._random import seed_of
 from setwise.learners.inputs import as_table, n_features, n_rows
 
 __all__ = ["permutation_importance"]
@@ -24,7 +25,7 @@ def permutation_importance(
     width = n_features(X)
     if width is None:
         raise TypeError("the features of a data set cannot be shuffled one by one: give a table")
-    rng = check_random_state(random_state)
+    rng = np.random.RandomState(seed_of(random_state))
     whole = est.score(X, observations, profile=True)
     out = np.empty((width, n_repeats))
     n = n_rows(X)

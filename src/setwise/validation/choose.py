@@ -27,6 +27,7 @@ from setwise.learners.interruption import stopped
 from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
 from setwise.objective import Objective, judge, respread
+from setwise.stored import Stored
 from setwise.validation.folds import SetKFold
 from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
@@ -36,6 +37,7 @@ __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 MANY = 500  # from so many sets on one part is held out once; fewer sets take turns
 PARTS = 5
 FEWEST = 10  # sets of a kind without which none of them are held out
+SLACK = 1e-6  # per set
 BLENDED = 6  # candidates that an average may hold, one that is in it several times counted so
 
 
@@ -258,6 +260,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         fitted = learner.fit(task)
         if saddle is not None:
             saddle.check(task, fitted, learner)
+        _check_gain(task, fitted, learner)
         spread = torch.zeros(family.n_spread, dtype=torch.float64)
         return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None, apart)
     choice = choose(learner, task, splits)
@@ -277,6 +280,8 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
             ConvergenceWarning,
             stacklevel=5,
         )
+    else:
+        _check_gain(task, done, best.learner)
     n, own = len(family.shared), done.shared.detach().double().cpu()
     spread = (best.shared - own)[:n] if n else best.change[: family.n_spread]
     shared = best.shared
@@ -308,3 +313,23 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
         fitted += own
         weights += [weight / len(own)] * len(own)
     return fitted[0] if len(fitted) == 1 else joined(fitted, np.array(weights), task)
+
+
+def _check_gain(task: Task, fitted: Fitted, learner: Learner) -> None:
+    """Warns where a model explains what it has learned from worse than a constant does."""
+    if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
+        return
+    objective, value = task.objective, fitted.value
+    if value is None:
+        raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
+        value = objective.value(raw, fitted.shared.detach().double().cpu())
+    constant = objective.value(task.raw.expand(objective.n_rows, -1), task.shared)
+    own, other = (-v / objective.total_weight for v in (value, constant))
+    if not own > other - SLACK:
+        warnings.warn(
+            f"{learner!r} has ended worse than a constant: the mean log-likelihood of the sets it "
+            f"learned from is {own:.6g}, that of the same prediction for all rows {other:.6g}. "
+            f"Its steps may be too long (a smaller lr), or another learner suits these labels",
+            ConvergenceWarning,
+            stacklevel=6,
+        )

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.sparse.csgraph import connected_components, reverse_cuthill_mckee
 from sklearn.base import BaseEstimator
-from sklearn.utils import check_random_state
 
+from setwise._random import seed_of
 from setwise.learners.inputs import as_table, n_rows
 from setwise.observations import Observations
 
@@ -103,7 +103,7 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
                 raise ValueError(
                     f"{o!r} names row {o.sets.n_rows - 1}, but X has only {n_rows(table)} rows"
                 )
-        rng = np.random.default_rng(check_random_state(self.random_state).randint(2**31 - 1))
+        rng = np.random.default_rng(seed_of(self.random_state))
         order = rng.permutation(n) if self.shuffle else np.arange(n)
         bounds = np.cumsum([len(o) for o in kinds])[:-1]
         if self.disjoint == "sets":

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from setwise.cli.common import Failure, no_pictures
+from setwise.cli.common import Failure, no_pictures, writing
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -52,7 +52,8 @@ def demo(
         from setwise.cli.demo.page import page
         from setwise.report.page import write
 
-        write(out, page(TITLE, results, seconds, quick))
+        with writing(out):
+            write(out, page(TITLE, results, seconds, quick))
         console.print(f"\nPictures: [bold]{out}[/]")
     console.print(f"[dim]{seconds:.0f} s. Next: setwise kinds, setwise fit --help[/]")
 

@@ -8,6 +8,7 @@ sets has one line in the library's table, on which its derivatives add up.
 from __future__ import annotations
 
 import math
+import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
@@ -37,6 +38,7 @@ REFUSED = {
     "objective loss_function": "the objective is the likelihood of the observations",
     "monotone_constraints": "leaf values are solved jointly and would not respect them",
 }
+LIBRARIES = ("lightgbm", "xgboost", "catboost", "_catboost")
 GUIDED_ROUNDS = 30  # rounds that lead to the guide before the likelihood takes over
 GUIDED_RATE = 0.3
 FARTHEST = 4.0  # a leaf's largest change of logits, before the rate: Newton steps can be huge
@@ -103,6 +105,19 @@ def library(name: str, learner: str) -> Any:
         ) from error
 
 
+@contextmanager
+def _in_our_words(learner: Learner) -> Iterator[None]:
+    """Errors of a library as one sentence, without where in its code they come from."""
+    try:
+        yield
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in LIBRARIES:
+            raise
+        said = str(error).partition("\n")[0].removesuffix(" .")
+        said = re.sub(r"^\[\d\d:\d\d:\d\d\] |\S+\.(cc|cpp|h):\d+: | at /\S+, line \d+", "", said)
+        raise ValueError(f"{type(learner).__name__} says: {said}") from error
+
+
 class Boosting(Learner):
     """What the three libraries share; `params` are the library's own."""
 
@@ -156,6 +171,10 @@ class Boosting(Learner):
         """Boosts until the rounds are over, or held-out likelihood stops improving."""
         if task.place is not None:
             return task.place.fit(self, task)
+        with _in_our_words(self):
+            return self._boost(task)
+
+    def _boost(self, task: Task) -> Fitted:
         params = dict(self.params)
         for names, why in {**REFUSED, **self.refused}.items():
             for name in {*names.split()} & {*params}:
@@ -212,7 +231,8 @@ class Boosting(Learner):
                 stacklevel=3,
             )
         rounds, shared = kept if kept[0] else (run.rounds, run.shared)
-        return Fitted(forest.finish(rounds), shared, steps=rounds - led)
+        value = run.point.value if held is None else None
+        return Fitted(forest.finish(rounds), shared, steps=rounds - led, value=value)
 
     def threads(self, task: Task) -> int | None:
         """As many as the user gave the library, else what the table is worth."""

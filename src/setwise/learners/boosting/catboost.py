@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import itertools
-import json
-import tempfile
-from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -19,18 +14,19 @@ from torch import Tensor
 
 from setwise._facts import checked
 from setwise.learners.base import shares
-from setwise.learners.boosting.base import Boosting, Chosen, Forest, library
+from setwise.learners.boosting.base import Boosting, Chosen, Forest
+from setwise.learners.boosting.catboost_trees import (
+    catboost_library,
+    check_width,
+    models_of,
+    trees_of,
+    write_model,
+)
 from setwise.learners.boosting.leaves import Leaves
-from setwise.learners.boosting.trees import NAN, Tree, Trees, grown, starting
+from setwise.learners.boosting.trees import Trees, starting
 from setwise.learners.inputs import n_rows, native
 
 __all__ = ["CatBoost"]
-
-RULES = ("AsIs", "AsFalse", "AsTrue")  # what a missing value counts as, beside a border
-WIDEST = 2**17  # features, each of which JSON describes in about a kilobyte of memory
-DEEPEST = 64  # levels of a tree in JSON; CatBoost grows at most 16
-
-_library = partial(library, "catboost", "CatBoost")
 
 
 class CatBoost(Boosting):
@@ -127,14 +123,15 @@ class CatBoostForest(Forest):
         categories. The baseline makes up for it: least squares only depends on label − baseline.
         """
         self.label = steps @ np.linalg.eigh(steps.T @ steps)[1][:, -1]
-        if not np.ptp(self.label):  # CatBoost refuses labels that are all the same
+        # CatBoost refuses labels that are all the same.
+        if np.ptp(self.label) <= 1e-6 * np.abs(self.label).max():
             self.label = np.arange(len(steps), dtype=np.float64) % 2
         self.baseline = [[0.0] for _ in self.label]
         pool = self._pool(self.X, label=self.label)
         known = inspect.signature(pool.quantize).parameters
         try:
             pool.quantize(**{k: v for k, v in self.params.items() if k in known})
-        except _library().CatBoostError as error:
+        except catboost_library().CatBoostError as error:
             if "constant or ignored" in str(error):
                 return False
             raise
@@ -155,11 +152,11 @@ class CatBoostForest(Forest):
         params["random_strength"] = params.get("random_strength", 1.0) * expit(
             np.log(len(weight)) - length
         )
-        return _library().CatBoost(params).fit(self.pool)
+        return catboost_library().CatBoost(params).fit(self.pool)
 
     def _pool(self, X: Any, like: Any = None, label: Any = None) -> Any:
         """X for CatBoost; its features go by the names that the model `like` knows."""
-        return _library().Pool(
+        return catboost_library().Pool(
             _table(X, self.categorical),
             label=label,
             cat_features=self.categorical or None,
@@ -181,7 +178,7 @@ class CatBoostForest(Forest):
     def finish(self, rounds: int) -> Forest:
         models = []
         for output in range(len(self.start) if rounds else 0):
-            model = _library().sum_models([trees[output] for trees in self.trees[:rounds]])
+            model = catboost_library().sum_models([trees[output] for trees in self.trees[:rounds]])
             model.set_leaf_values(np.concatenate([v[output] for v in self.values[:rounds]]))
             models.append(model)
         return CatBoostForest(models, self.start, self.categorical, params=self.params)
@@ -202,10 +199,10 @@ class CatBoostForest(Forest):
         facts = {"start": self.start.tolist(), "categorical": self.categorical}
         if self.categorical:  # statistics of categories have no form of ours
             for output, model in enumerate(self.models):
-                model.save_model(str(folder / f"model{output}.cbm"))
+                write_model(model, folder / f"model{output}.cbm", "cbm")
         else:
             trees = self.arrays()
-            _check_width(trees)
+            check_width(trees)
             trees.save(folder)
         return facts
 
@@ -213,165 +210,23 @@ class CatBoostForest(Forest):
     def load(cls, folder: Path, facts: dict[str, Any], trusted: bool = False) -> CatBoostForest:
         start, categorical = starting(facts["start"]), facts["categorical"]
         if not checked(categorical, list[int], "categorical"):
-            return cls(_models(Trees.load(folder, len(start)), len(start)), start, [])
+            return cls(models_of(Trees.load(folder, len(start)), len(start)), start, [])
         if not trusted:
             raise ValueError(
                 "CatBoost keeps what it knows of categories in files of its own, which it reads "
                 "without checking them: if you trust whoever made this folder, give trusted=True"
             )
         paths = [folder / f"model{output}.cbm" for output in range(len(start))]
-        models = [_library().CatBoost().load_model(str(path)) for path in paths if path.exists()]
+        models = [
+            catboost_library().CatBoost().load_model(str(path)) for path in paths if path.exists()
+        ]
         return cls(models, start, categorical)
 
     def arrays(self) -> Trees:
         """The trees as arrays; those with categories have no such form."""
         if self.categorical:
             raise NotImplementedError("splits on categories")
-        found = [_described(model) for model in self.models]
-        columns = found[0]["features_info"]["float_features"] if found else [{}]
-        rules = [RULES.index(column.get("nan_value_treatment", "AsIs")) for column in columns]
-        each = [[_nodes(tree, rules) for tree in _listed(model)] for model in found]
-        return grown([tree for round_ in zip(*each, strict=True) for tree in round_], rules)
-
-
-def _described(model: Any) -> dict[str, Any]:
-    """A model as CatBoost writes it in JSON, which it writes to files only."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "model.json"
-        model.save_model(str(path), format="json")
-        text = path.read_text(encoding="utf-8")
-    found: dict[str, Any] = json.loads(text)
-    return found
-
-
-def _listed(model: dict[str, Any]) -> list[Any]:
-    """Its trees as nested nodes. CatBoost's own are symmetric: a level has one split."""
-    if "trees" in model:
-        return list(model["trees"])
-    out = []
-    for tree in model["oblivious_trees"]:
-        level: list[Any] = [
-            {"value": value, "weight": weight}
-            for value, weight in zip(tree["leaf_values"], tree["leaf_weights"], strict=True)
-        ]
-        for split in tree["splits"]:
-            pairs = zip(level[::2], level[1::2], strict=True)
-            level = [{"left": left, "right": right, "split": split} for left, right in pairs]
-        out += level
-    return out
-
-
-def _nodes(root: dict[str, Any], rules: list[int]) -> dict[str, Any]:
-    nodes = [root]
-    columns: dict[str, Any] = {"left": [], "right": []}
-    for node in nodes:  # which grows on the way
-        for side, children in columns.items():
-            children.append(len(nodes) if "split" in node else -1)
-            nodes += [node[side]] if "split" in node else []
-    splits = [node.get("split", {"float_feature_index": 0, "border": 0.0}) for node in nodes]
-    feature = np.array([split["float_feature_index"] for split in splits])
-    return columns | {
-        "feature": feature,
-        "threshold": [split["border"] for split in splits],
-        "missing": np.full(len(nodes), NAN),
-        "default_left": np.array(rules)[feature] != RULES.index("AsTrue"),
-        "value": [node.get("value", 0.0) for node in nodes],
-        "cover": [node.get("weight", 0.0) for node in nodes],
-    }
-
-
-def _models(trees: Trees, outputs: int) -> list[Any]:
-    """Models of CatBoost, one for each output, that read these trees from JSON."""
-    _check_width(trees)
-    with np.errstate(over="ignore"):
-        single = trees.threshold.astype(np.float32).astype(np.float64)
-    if len(trees.category) or (single != trees.threshold).any() or trees.features.max() > 2:
-        raise ValueError("the trees cannot be used: CatBoost has no such splits")
-    models = []
-    for output in range(outputs if len(trees.sizes) else 0):
-        own = [tree for number, tree in enumerate(trees) if number % outputs == output]
-        levels = [_levels(tree) for tree in own]
-        feature = np.concatenate([tree.feature for tree in own])
-        threshold = np.concatenate([tree.threshold for tree in own])
-        borders = {int(f): np.unique(threshold[feature == f]) for f in np.unique(feature)}
-        columns = [
-            {
-                "borders": borders.get(number, np.zeros(0)).tolist(), "feature_id": "",
-                "feature_index": number, "flat_feature_index": number,
-                "has_nans": rule > 0, "nan_value_treatment": RULES[rule],
-            }
-            for number, rule in enumerate(trees.features.tolist())
-        ]  # fmt: skip
-        pairs = [(number, b) for number, column in enumerate(columns) for b in column["borders"]]
-        index = {pair: place for place, pair in enumerate(pairs)}
-        leaves = itertools.count()  # in place of values, which CatBoost rounds as it reads them
-        text: dict[str, Any] = {
-            "features_info": {"float_features": columns}, "scale_and_bias": [1, [0]]
-        }  # fmt: skip
-        if all(found is not None for found in levels):
-            text["oblivious_trees"] = [
-                {
-                    "splits": [_split(tree, node, index) for node in found or ()],
-                    "leaf_values": [next(leaves) for _ in tree.value[~tree.inner]],
-                    "leaf_weights": tree.cover[~tree.inner].tolist(),
-                }
-                for tree, found in zip(own, levels, strict=True)
-            ]
-        else:
-            text["trees"] = [_nested(tree, leaves, index) for tree in own]
-        with tempfile.TemporaryDirectory() as folder:
-            path = Path(folder) / "model.json"
-            path.write_text(json.dumps(text), encoding="utf-8")
-            model = _library().CatBoost().load_model(str(path), format="json")
-        values = np.concatenate([tree.value[~tree.inner] for tree in own])
-        model.set_leaf_values(values[np.array(model.get_leaf_values()).astype(np.int64)])
-        models.append(model)
-    return models
-
-
-def _check_width(trees: Trees) -> None:
-    """Raises where JSON, which tells of every feature, would need too much memory."""
-    if len(trees.features) > WIDEST:
-        raise ValueError(f"the trees cannot be used: CatBoost reads at most {WIDEST} features")
-
-
-def _levels(tree: Tree) -> list[int] | None:
-    """A node of each level from the lowest up, where all nodes of a level split alike."""
-    depth = len(tree.feature).bit_length() - 1
-    nodes = [2**level - 1 for level in range(depth)]
-    for node in nodes:
-        level = slice(node, 2 * node + 1)
-        alike = (tree.feature[level], tree.threshold[level])
-        if not tree.inner[level].all() or any((a != a[0]).any() for a in alike):
-            return None
-    return nodes[::-1] if len(tree.feature) == 2 ** (depth + 1) - 1 else None
-
-
-def _split(tree: Tree, node: int, index: dict[tuple[int, float], int]) -> dict[str, Any]:
-    feature, border = int(tree.feature[node]), float(tree.threshold[node])
-    return {
-        "border": border, "float_feature_index": feature,
-        "split_index": index[feature, border], "split_type": "FloatFeature",
-    }  # fmt: skip
-
-
-def _nested(
-    tree: Tree, leaves: Iterator[int], index: dict[tuple[int, float], int]
-) -> dict[str, Any]:
-    nodes: list[dict[str, Any]] = [
-        {"split": _split(tree, node, index)} if inner else {"value": next(leaves), "weight": weight}
-        for node, (inner, weight) in enumerate(
-            zip(tree.inner.tolist(), tree.cover.tolist(), strict=True)
-        )
-    ]
-    levels = [0] * len(nodes)
-    for node, left in enumerate(tree.left.tolist()):
-        if left >= 0:
-            nodes[node] |= {"left": nodes[left], "right": nodes[left + 1]}
-            levels[left] = levels[left + 1] = levels[node] + 1
-    if max(levels) > DEEPEST:
-        raise ValueError(f"the trees cannot be used: CatBoost grows at most {DEEPEST} levels")
-    return nodes[0]
+        return trees_of(self.models)
 
 
 def _categorical(X: Any, columns: Any) -> list[int]:

@@ -46,8 +46,8 @@ def fingerprint(
     for tensor in network.parameters():
         digest.update(as_bytes(tensor))
     # Sums over all rows have other last bits where threads or processes are other in number.
-    for tensor in (task.raw, task.shared, task.guide, *network.buffers()):
-        digest.update(b"none" if tensor is None else as_bytes(tensor.bfloat16()))
+    for start in (task.raw, task.shared, task.guide, *network.buffers()):
+        digest.update(b"none" if start is None else as_bytes(start.bfloat16()))
     return digest.hexdigest()
 
 
@@ -74,7 +74,7 @@ def _sets(objective: Objective) -> Iterator[bytes]:
         yield repr(o).encode()
         sets = o.sets
         members = sets.begins if isinstance(sets, Ranges) else sets.indices
-        for values in (members, sets.offsets, sets.weights, sets.counts, o.y, o.weight):
+        for values in (members, sets.offsets, sets.weights, sets.counts, o.y, o.weight, o.by):
             array = np.asarray(0 if values is None else values)
             plain = repr(array.tolist()).encode() if array.dtype == object else array.tobytes()
             yield f"{array.dtype} {array.shape}".encode() + plain

@@ -272,8 +272,10 @@ class Network(Learner):
             epochs = int(np.clip(3000 // n_batches, 20, 200))
         positive = {"epochs": epochs, "batch_size": size, "lr": self.lr, "clip": self.clip}
         for name, value in (positive | {"patience": self.patience}).items():
-            if value is not None and value <= 0:
+            if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
+        if self.module is None and not all(size > 0 for size in self.hidden):
+            raise ValueError(f"hidden must be positive numbers, got {self.hidden!r}")
         if self.precision not in ("float32", "tf32", "bf16"):
             raise ValueError(f'precision is "float32", "tf32" or "bf16", got {self.precision!r}')
         if self.augment is not None and not callable(self.augment):

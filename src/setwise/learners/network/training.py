@@ -27,6 +27,8 @@ __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "wa
 
 SHARED_RATE = 10.0  # shared parameters learn this much faster than the weights
 
+LOST = (np.linalg.LinAlgError, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
+FARTHEST = 300.0  # from 0 that the logarithm of a scale may be
 COUNTERS = ("step", "epoch", "best_epoch", "stale", "trace")
 
 Schedule = Callable[[int, int], float]
@@ -138,17 +140,28 @@ class Training:
         laid = alone and Layout.suits(objective, self.rows, self.settings.batch_size)
         if not alone:  # what a module draws is another in each process, and known after a restart
             torch.manual_seed(hash((self.seed, self.step, self.peers.rank)))
-        with self.settings.arithmetic(laid):
+        with self.settings.arithmetic(laid), self._in_range():
             steps = self._recorded(objective, total) if laid else self._called(objective, total)
             weight = float(sum(steps))
         self._same_buffers()
         mean = -float(self.peers.sum(self.loss)) / max(weight, 1e-300)
         if not math.isfinite(mean):
-            raise FloatingPointError(
-                f"the loss became {-mean} in epoch {self.epoch + 1}: lower lr or clip, and check "
-                f"that X has no missing or huge numbers"
-            )
+            raise self._lost(-mean)
         return mean
+
+    @contextmanager
+    def _in_range(self) -> Iterator[None]:
+        """Says what to do where numbers have grown out of range."""
+        try:
+            yield
+        except (ArithmeticError, *LOST) as error:
+            raise self._lost(math.nan) from error
+
+    def _lost(self, loss: float) -> FloatingPointError:
+        return FloatingPointError(
+            f"the loss became {loss} in epoch {self.epoch + 1}: lower lr or clip, and check that X "
+            f"has no missing or huge numbers"
+        )
 
     def _same_buffers(self) -> None:
         """What the module has counted or averaged of its rows, as the mean of all processes."""
@@ -217,7 +230,9 @@ class Training:
         """Compares the network as it is now with earlier steps, by held-out sets."""
         self.network.eval()
         raw = self._predicted(rows, numbers)
-        score, better, worse = self.peers.first(*sets.judge(raw, self.shared.double()))
+        with self._in_range():
+            judged = sets.judge(raw, self.shared.double())
+        score, better, worse = self.peers.first(*judged)
         return score, bool(better), bool(worse)
 
     def _predicted(self, rows: Rows, numbers: NDArray[np.int64]) -> Tensor:
@@ -230,6 +245,8 @@ class Training:
         self.network.eval()
         raw = self._predicted(self.rows, np.arange(len(self.rows)))
         self.network.train()
+        if not bool(raw.isfinite().all()) or bool((self.shared.abs() > FARTHEST).any()):
+            raise FloatingPointError
         return raw, self.shared
 
     # ---- the whole way

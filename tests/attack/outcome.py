@@ -36,8 +36,7 @@ class Tally:
         lines = []
         for part, found in self.counts.items():
             wrong = sum(case.part == part for case in self.bad)
-            took = f"{self.seconds[part]:.0f} s" if part in self.seconds else ""
-            lines.append(f"{part:34} {sum(found.values()):6} cases {wrong:4} bad  {took}")
+            lines.append(f"{part:34} {sum(found.values()):6} cases {wrong:4} bad")
             lines += [f"    {name:40} {count:6}" for name, count in sorted(found.items())]
         shown = [f"BAD {case.part}: {case.outcome}: {case.told}" for case in self.bad[:40]]
         return "\n".join([*lines, *shown])

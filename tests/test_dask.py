@@ -140,7 +140,7 @@ def test_frames_whose_parts_are_on_the_workers(client, table, learner):
     frame = pd.DataFrame(X[:, :3], columns=list("abc"))
     frame["colour"] = np.array(["red", "green", "blue"])[(X[:, 3] * 3).astype(int)]
     frame.loc[::7, "a"] = np.nan
-    parts = [client.scatter(frame.iloc[i : i + 500]) for i in range(0, N, 500)]
+    parts = [client.scatter(frame.iloc[i : i + 500], hash=False) for i in range(0, N, 500)]
     seen = sw.Mean().observe(z, groups(4))
     here, there = both(client, frame, seen, learner, parts=parts, validation="auto")
     assert there.encoder_.facts() == here.encoder_.facts()
@@ -199,3 +199,22 @@ def test_a_worker_that_dies(client, table, learner):
     assert time.monotonic() - begin < 30
     client.wait_for_workers(2, timeout=30)
     assert_same(*both(client, X, seen, learner), X)  # the one that was left is free again
+
+
+def test_parts_of_x_that_were_lost_with_a_worker(client, table):
+    X, z = table
+    seen = sw.Mean().observe(z, groups(4))
+    client.wait_for_workers(2, timeout=30)
+    pids = client.run(os.getpid)
+    gone = sorted(pids)[0]
+    parts = [client.scatter(X, workers=[gone], hash=False)]
+    os.kill(pids[gone], signal.SIGKILL)
+    with pytest.raises(RuntimeError, match=f"lost the Dask worker {gone}|on no worker any more"):
+        sw.AggregateRegressor(learner=TREES[1], validation=None, verbose=0).fit(
+            parts, seen, client=client
+        )
+    with pytest.raises(RuntimeError, match=r"on no worker any more.*Make them again"):
+        sw.AggregateRegressor(learner=TREES[1], validation=None, verbose=0).fit(
+            parts, seen, client=client
+        )
+    client.wait_for_workers(2, timeout=30)

@@ -5,6 +5,9 @@ from __future__ import annotations
 import dataclasses
 import platform
 import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -61,38 +64,53 @@ class OnDask:
     """
 
     def __init__(self, client: Any) -> None:
-        if not hasattr(client, "scheduler_info"):
+        if not hasattr(client, "nthreads"):
             raise TypeError(f"client is a dask.distributed.Client, got {client!r}")
         self.client = client
 
     def table(self, X: Any) -> Any:
         """X as learners know it: what is on the workers stays there."""
-        return DaskRows(self.client, X) if of_dask(X) else X
+        if not of_dask(X):
+            return X
+        with self._naming_lost(self._workers()):
+            return DaskRows(self.client, X)
 
     def fit(self, learner: Any, task: Task) -> Fitted:
         """What `learner.fit(task)` gives, from the workers' work."""
         workers = self._workers()
         if not workers:
             raise RuntimeError("the Dask cluster has no workers: start some, then fit again")
-        try:
-            fitted: Fitted
+        fitted: Fitted
+        with self._naming_lost(workers):
             fitted, history = self._fitted(learner, task, workers)
+        task.progress.history.extend(history)
+        return fitted
+
+    @contextmanager
+    def _naming_lost(self, workers: list[str]) -> Iterator[None]:
+        """Whatever follows from the loss of a worker becomes an error that says so."""
+        try:
+            yield
         except Exception as error:
-            if _of_connection(error) and (lost := self._lost(workers)):
+            if lost := self._lost(workers, LOST if _of_connection(error) else 0.0):
                 raise RuntimeError(
                     f"the fit ended, for it lost the Dask worker {', '.join(lost)}: each worker "
                     f"holds sets that the others need. Fit again on those that are left"
                 ) from error
+            if isinstance(error, CancelledError):
+                raise RuntimeError(
+                    "parts of X are on no worker any more: one that had them was lost. Make them "
+                    "again, then fit again"
+                ) from error
             raise
-        task.progress.history.extend(history)
-        return fitted
 
     def _workers(self) -> list[str]:
-        return sorted(self.client.scheduler_info(n_workers=-1)["workers"])
+        # Not `scheduler_info`: what it gives may at any time be replaced by one without workers.
+        return sorted(self.client.nthreads())
 
-    def _lost(self, workers: list[str]) -> list[str]:
-        """Those of the workers that are gone, or are found to be so within some seconds."""
-        end = time.monotonic() + LOST
+    def _lost(self, workers: list[str], patience: float) -> list[str]:
+        """Those of the workers that are gone, or are found to be so within so many seconds."""
+        end = time.monotonic() + patience
         while not (lost := sorted({*workers} - {*self._workers()})) and time.monotonic() < end:
             time.sleep(0.05)
         return lost

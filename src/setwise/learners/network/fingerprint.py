@@ -43,8 +43,8 @@ def fingerprint(
     words += [repr(v) for v in told]
     digest.update("\n".join(words).encode())
     digest.update(data_digest(task, rows))
-    for tensor in network.parameters():
-        digest.update(as_bytes(tensor))
+    for weights in network.parameters():
+        digest.update(as_bytes(weights))
     # Sums over all rows have other last bits where threads or processes are other in number.
     for start in (task.raw, task.shared, task.guide, *network.buffers()):
         digest.update(b"none" if start is None else as_bytes(start.bfloat16()))

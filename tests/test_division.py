@@ -5,10 +5,12 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 import pytest
 import torch
+from cases import example, make_sets, observe, trials
 
 import setwise as sw
 from setwise._peers import connect, free_port
 from setwise.distributed import divide
+from setwise.distributions import families
 from setwise.objective import Objective
 
 N = 60
@@ -61,7 +63,24 @@ CASES = {
 @pytest.mark.parametrize("n", [2, 3])
 @pytest.mark.parametrize("case", CASES)
 def test_parts_are_the_whole(case, n, rng):
-    family, observations = CASES[case]
+    assert_parts_are_the_whole(*CASES[case], n, rng)
+
+
+CUT = trials(only_exact=True)  # a simulation draws other numbers where others are asked
+EVERY = {repr(a): (name, a) for _, a, name in CUT}
+EVERY |= {repr(a): (name, a) for _, a, name in CUT if name in ("categorical", "gumbel")}
+
+
+@pytest.mark.parametrize("which", EVERY)
+def test_every_aggregate_can_be_cut_apart(which, rng):
+    name, aggregate = EVERY[which]
+    sets = make_sets(aggregate, sizes=(2, 3) * 6, n_rows=N)
+    seen = observe(aggregate, example(name, N)[0], sets)
+    family = sw.Categorical(4) if name == "categorical" else families()[name]()
+    assert_parts_are_the_whole(family, [seen], 2, rng)
+
+
+def assert_parts_are_the_whole(family, observations, n, rng):
     whole = Objective(family, observations, N, "independent")
     raw = torch.from_numpy(rng.normal(size=(N, whole.n_outputs)))
     shared = torch.from_numpy(rng.normal(size=whole.n_shared) * 0.1)

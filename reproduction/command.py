@@ -49,6 +49,7 @@ def reproduce(
     methods: Annotated[str, typer.Option(help="Some of the columns, a,b,c.")] = "",
     setting: Annotated[str, typer.Option(help="protocol, best or both.")] = "both",
     jobs: Annotated[int, typer.Option(min=1, help="Processes at a time.")] = 1,
+    scheduler: Annotated[str, typer.Option(help="Address of a Dask cluster to use.")] = "",
     device: Annotated[str, typer.Option(help="cpu or cuda, for classes.")] = "cpu",
     out: Annotated[Path, typer.Option(help="Folder of results; a run goes on there.")] = Path(
         "results"
@@ -81,7 +82,8 @@ def reproduce(
         raise typer.BadParameter(str(error)) from None
     try:
         began = partial(describe, results.path, sys.argv[1:])
-        run(kind.work, cells, results, jobs=jobs, title=table, began=began, **kind.options)
+        options = {"jobs": jobs, "scheduler": scheduler, **kind.options}
+        run(kind.work, cells, results, title=table, began=began, **options)
     except (Busy, OSError) as error:  # of a full disk, or a data set that cannot be had
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None

@@ -11,7 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Executor, ProcessPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import partial
@@ -195,6 +195,7 @@ def run(
     cost: Callable[[Cell], float] = lambda cell: 1.0,
     jobs: int = 1,
     spawn: bool = False,
+    scheduler: str = "",
     title: str = "",
     console: Console | None = None,
     began: Callable[[], None] = lambda: None,
@@ -204,7 +205,9 @@ def run(
     `work` takes a cell and gives its value and a note; if `together`, it takes all cells that
     differ in the trial only at once, those that are to stay `apart` one at a time, and gives their
     results. `cost` says how long a cell takes beside others, for the time left. `spawn` begins
-    processes afresh, which a CUDA device needs. `began` is called where there is something to do.
+    processes afresh, which a CUDA device needs. With a `scheduler` the workers of that Dask cluster
+    do it, as many cells at a time as they have threads. `began` is called where there is something
+    to do.
     """
     with results.writing():
         todo = [cell for cell in dict.fromkeys(cells) if cell not in results.done]
@@ -227,7 +230,7 @@ def run(
             whole = sum(map(cost, todo))
             task = bar.add_task(title, total=whole, last="", done=0, of=len(todo))
             done = 0
-            for part in _results(do, parts, jobs, spawn):
+            for part in _results(do, parts, jobs, spawn, scheduler):
                 for result in part:
                     results.add(result)
                 done += len(part)
@@ -237,21 +240,36 @@ def run(
 
 
 def _results(
-    do: Together, parts: list[list[Cell]], jobs: int, spawn: bool
+    do: Together, parts: list[list[Cell]], jobs: int, spawn: bool, scheduler: str
 ) -> Iterator[list[Result]]:
-    if jobs == 1:
+    if jobs == 1 and not scheduler:
         yield from map(do, parts)
         return
-    context = multiprocessing.get_context("spawn" if spawn else None)
-    with ProcessPoolExecutor(jobs, context, initializer=_begin) as pool:
+    with _pool(jobs, spawn, scheduler) as pool:
         waiting = {pool.submit(do, part) for part in parts}
         try:
             while waiting:
                 ready, waiting = wait(waiting, return_when=FIRST_COMPLETED)
                 yield from (future.result() for future in ready)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            for future in waiting:
+                future.cancel()
+            pool.shutdown(wait=False)
             raise
+
+
+@contextmanager
+def _pool(jobs: int, spawn: bool, scheduler: str) -> Iterator[Executor]:
+    if scheduler:
+        from distributed import Client
+
+        client: Any = Client(scheduler)  # type: ignore[no-untyped-call]
+        with client, client.get_executor(pure=False) as pool:
+            yield pool
+    else:
+        context = multiprocessing.get_context("spawn" if spawn else None)
+        with ProcessPoolExecutor(jobs, context, initializer=_begin) as pool:
+            yield pool
 
 
 def _begin() -> None:

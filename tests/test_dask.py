@@ -5,11 +5,13 @@ import signal
 import threading
 import time
 
+import joblib
 import numpy as np
 import pandas as pd
 import pytest
 
 import setwise as sw
+from reproduction.runner import Cell, Results, run
 from setwise.distributed.dask import _versions
 
 distributed = pytest.importorskip("distributed")
@@ -160,6 +162,40 @@ def test_ensembles(client, table):
     X, z = table
     seen = sw.Mean().observe(z, groups(4))
     assert_same(*both(client, X, seen, sw.Ensemble(TREES[1], n=3)), X)
+
+
+def test_copies_folds_and_trials_by_joblib(client, table):
+    X, z = table
+    seen = sw.Mean().observe(z, groups(4))
+    few = sw.Ensemble(sw.LightGBM(**{**LIGHTGBM, "n_estimators": 3}), n=3)
+    copies = sw.AggregateRegressor(learner=few, random_state=0, verbose=0, validation=None)
+    linear = sw.AggregateRegressor(learner=sw.Linear(), random_state=0, verbose=0, validation=None)
+    choose, options = sw.model_selection, {"cv": 2, "random_state": 0}
+    options |= {"space": {"learner__alpha": (0.1, 10.0, "log")}, "n_trials": 2}
+
+    def found():
+        scores = choose.cross_validate(linear, X, seen, cv=2)["test_score"]
+        best = choose.search(linear, X, seen, **options).best_score_
+        return [*copies.fit(X, seen).predict(X), *scores, best]
+
+    here, before = found(), done(client)
+    with joblib.parallel_config(backend="dask"):
+        there = found()
+    np.testing.assert_array_equal(here, there)
+    assert done(client) >= before + 3 + 2 + 2 * 2
+
+
+def done(client):
+    """How many tasks the workers have done."""
+    return sum(client.run(lambda dask_worker: dask_worker.state.executed_count).values())
+
+
+def test_tables_on_the_workers(client, tmp_path):
+    cells, before = [Cell("a", "x", "best", trial) for trial in range(4)], done(client)
+    results = Results(tmp_path / "table.csv")
+    run(lambda cell: (cell.trial, ""), cells, results, scheduler=client.scheduler.address)
+    assert results.done == set(cells)
+    assert done(client) >= before + 4
 
 
 def test_learners_that_cannot(client, table):

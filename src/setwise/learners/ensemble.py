@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
 
+import joblib
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -37,6 +38,9 @@ class Ensemble(Learner):
     are: `predict(X, return_std=True)`. With `resample=None` all copies see all sets and differ by
     their random numbers only. What set labels cannot tell (the order of classes, a shift) may
     differ from copy to copy; each is matched to the first before the average is taken.
+
+    Copies are fitted one after another, or as `joblib.parallel_config` says: by several processes,
+    or by the workers of a Dask cluster.
 
     Breiman, "Bagging predictors", Machine Learning 1996.
 
@@ -134,13 +138,25 @@ class Blend(Learner):
 
 def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list[Fitted]:
     progress, found = tasks[0].progress, []
+    # What is fitted by other processes, or is read from files, is not for further processes.
+    here = tasks[0].place is not None or isinstance(tasks[0].X, Stored)
+    here = here or any(learner.peers().size > 1 for learner in learners)
     with progress.running(what, len(learners)):
-        for learner, task in zip(learners, tasks, strict=True):
-            found.append(learner.fit(dataclasses.replace(task, progress=Progress(0))))
+        for one in joblib.Parallel(1 if here else None, return_as="generator")(
+            joblib.delayed(_fitted)(
+                learner, task.X, dataclasses.replace(task, X=None, progress=Progress(0))
+            )
+            for learner, task in zip(learners, tasks, strict=True)
+        ):
+            found.append(one)
             progress.advance()
             if stopped():  # a copy that is not complete is kept where it is the only one
                 return found[: max(1, len(found) - 1)]
     return found
+
+
+def _fitted(learner: Learner, X: Any, task: Task) -> Fitted:
+    return learner.fit(dataclasses.replace(task, X=X))
 
 
 def joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -> Fitted:

@@ -31,3 +31,12 @@ def rng() -> np.random.Generator:
 def device() -> torch.device:
     """The device under test, named by SETWISE_TEST_DEVICE (default: cpu)."""
     return torch.device(os.environ.get("SETWISE_TEST_DEVICE", "cpu"))
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """How long each block of code on the pages took, in seconds of a processor."""
+    reports = terminalreporter.getreports("passed") + terminalreporter.getreports("failed")
+    found = [dict(r.user_properties).get("blocks") for r in reports if r.when == "call"]
+    for page, seconds in sorted(filter(None, found)):
+        shown = ", ".join(f"{s:.1f} s (line {line})" for line, s in seconds)
+        terminalreporter.write_line(f"{page}: {shown}")

@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ os.environ.setdefault("MPLBACKEND", "Agg")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+PATIENCE = 20  # seconds of a processor for a block; busy machines may need three times as many
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
@@ -55,14 +57,18 @@ def test_outputs_are_compared_strictly():
     [page for page, text in TEXTS.items() if BLOCK.search(text)],
     ids=lambda page: str(page.relative_to(ROOT)),
 )
-def test_code_blocks_run(page, monkeypatch):
+def test_code_blocks_run(page, monkeypatch, record_property):
     monkeypatch.setattr(base, "_FAMILIES", dict(base._FAMILIES))  # a page may add one
     here = {one.name for one in sw.datasets.available() if one.where not in ("download", "missing")}
     missing = set(re.findall(r'datasets\.load\("([^"]+)"', TEXTS[page])) - here
     if missing:
         pytest.skip(f"needs {', '.join(sorted(missing))} in the folder named by SETWISE_DATA")
-    drawn = 0
+    drawn, seconds, begin = 0, [], time.process_time()
+    record_property("blocks", (str(page.relative_to(ROOT)), seconds))  # see conftest.py
     for block, printed, figures in run(page):
+        line = TEXTS[page].count("\n", 0, block.start()) + 1
+        seconds.append((line, time.process_time() - begin))
+        assert seconds[-1][1] < 3 * PATIENCE, f"line {line}: readers wait {PATIENCE} s at most"
         if block["shown"] is not None:
             assert same(block["shown"], printed), f"the page shows another output than\n{printed}"
         for _ in figures:
@@ -70,6 +76,7 @@ def test_code_blocks_run(page, monkeypatch):
             name = f"img/{page.stem}-{drawn}.png"
             assert (ROOT / "docs" / name).is_file(), f"run docs/pictures.py to make {name}"
             assert name in TEXTS[page], f"the page does not show {name}"
+        begin = time.process_time()
 
 
 def test_every_block_is_well_formed():

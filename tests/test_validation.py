@@ -149,3 +149,16 @@ def test_features_that_only_name_rows_are_judged_by_sets_of_known_rows():
     est = sw.AggregateRegressor("gumbel", "linear", verbose=0).fit(np.eye(60), ranks)
     assert est.validation_ == "sets"
     assert np.corrcoef(est.predict(np.eye(60)), strength)[0, 1] > 0.97
+
+
+def test_averages_of_models_are_not_said_to_be_worse_than_a_constant():
+    """Each of them has a spread of its own that is far too small; warnings are errors here."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(800, 6))
+    z = X[:, 0] + np.sin(3 * X[:, 1]) + 0.5 * rng.normal(size=800)
+    tables = [
+        sw.Mean().observe(z, sw.Sets.from_groups(rng.integers(0, groups, 800)))
+        for groups in (8, 40, 12, 20)
+    ]
+    trees = sw.AggregateRegressor(learner="lightgbm", random_state=0, verbose=0)
+    assert np.corrcoef(trees.fit(X, tables).predict(X), z)[0, 1] > 0.6

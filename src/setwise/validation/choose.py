@@ -281,7 +281,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
             stacklevel=5,
         )
     else:
-        _check_gain(task, done, best.learner)
+        _check_gain(task, done, best.learner, best)
     n, own = len(family.shared), done.shared.detach().double().cpu()
     spread = (best.shared - own)[:n] if n else best.change[: family.n_spread]
     shared = best.shared
@@ -315,14 +315,23 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
     return fitted[0] if len(fitted) == 1 else joined(fitted, np.array(weights), task)
 
 
-def _check_gain(task: Task, fitted: Fitted, learner: Learner) -> None:
-    """Warns where a model explains what it has learned from worse than a constant does."""
+def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
+    """Warns where a model explains what it has learned from worse than a constant does.
+
+    The spread is that of the trial that held-out sets preferred, if there was one: what an average
+    of models learned of its own is too small for it.
+    """
     if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
         return
     objective, value = task.objective, fitted.value
-    if value is None:
+    if value is None or best is not None:
         raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
-        value = objective.value(raw, fitted.shared.detach().double().cpu())
+        shared = fitted.shared.detach().double().cpu()
+        if best is not None:
+            raw, shared = respread(objective.family, raw, shared, best.change, task.intercept)
+            n = len(objective.family.shared)
+            shared = torch.cat([best.shared[:n], shared[n:]])
+        value = objective.value(raw, shared)
     constant = objective.value(task.raw.expand(objective.n_rows, -1), task.shared)
     own, other = (-v / objective.total_weight for v in (value, constant))
     if not own > other - SLACK:

@@ -318,8 +318,8 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
 def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
     """Warns where a model explains what it has learned from worse than a constant does.
 
-    The spread is that of the trial that held-out sets preferred, if there was one: what an average
-    of models learned of its own is too small for it.
+    It does so neither at its own spread, which averages of models have far too small, nor at that
+    of the trial that held-out sets preferred, if there was one.
     """
     if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
         return
@@ -327,11 +327,11 @@ def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None
     if value is None or best is not None:
         raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
         shared = fitted.shared.detach().double().cpu()
-        if best is not None:
-            raw, shared = respread(objective.family, raw, shared, best.change, task.intercept)
-            n = len(objective.family.shared)
-            shared = torch.cat([best.shared[:n], shared[n:]])
-        value = objective.value(raw, shared)
+        value = objective.value(raw, shared) if value is None else value
+    if best is not None:
+        raw, shared = respread(objective.family, raw, shared, best.change, task.intercept)
+        n = len(objective.family.shared)
+        value = min(value, objective.value(raw, torch.cat([best.shared[:n], shared[n:]])))
     constant = objective.value(task.raw.expand(objective.n_rows, -1), task.shared)
     own, other = (-v / objective.total_weight for v in (value, constant))
     if not own > other - SLACK:

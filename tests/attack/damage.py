@@ -156,8 +156,13 @@ KINDS = {"F64": "<f8", "F32": "<f4", "I64": "<i8", "I32": "<i4", "U8": "u1", "U3
          "BOOL": "?", "I8": "i1", "U16": "<u2", "I16": "<i2", "U64": "<u8"}  # fmt: skip
 
 
+def _own(folder: Path, pattern: str) -> list[Path]:
+    """Files of the folder itself: who writes to a link may write to a file of the machine."""
+    return [p for p in sorted(folder.rglob(pattern)) if p.is_file() and not p.is_symlink()]
+
+
 def _arrays(folder: Path, others: list[Path], rng: Rng) -> str:
-    paths = [path for path in sorted(folder.rglob("*.safetensors")) if path.is_file()]
+    paths = _own(folder, "*.safetensors")
     path = paths[rng.integers(len(paths))]
     header, data = _read(path)
     metadata = header.pop("__metadata__", None)
@@ -216,7 +221,7 @@ def _arrays(folder: Path, others: list[Path], rng: Rng) -> str:
 
 
 def _bytes(folder: Path, others: list[Path], rng: Rng) -> str:
-    paths = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
+    paths = _own(folder, "*")
     path = paths[rng.integers(len(paths))]
     text = bytearray(path.read_bytes())
     how, at = int(rng.integers(4)), int(rng.integers(max(1, min(len(text), 4000))))
@@ -236,9 +241,7 @@ def _graft(folder: Path, others: list[Path], rng: Rng) -> str:
     """A part of another model in the place of its own."""
     other = others[rng.integers(len(others))]
     if rng.random() < 0.5:
-        mine, theirs = (
-            [p for p in sorted(f.rglob("*.safetensors")) if p.is_file()] for f in (folder, other)
-        )
+        mine, theirs = (_own(f, "*.safetensors") for f in (folder, other))
         mine[rng.integers(len(mine))].write_bytes(theirs[rng.integers(len(theirs))].read_bytes())
         return f"arrays of {other.name}"
     body, second = (json.loads((f / NAME).read_bytes()) for f in (folder, other))
@@ -252,7 +255,7 @@ def _graft(folder: Path, others: list[Path], rng: Rng) -> str:
 
 
 def _files(folder: Path, others: list[Path], rng: Rng) -> str:
-    paths = [p for p in sorted(folder.rglob("*")) if p.is_file() and not p.is_symlink()]
+    paths = _own(folder, "*")
     path, how = paths[rng.integers(len(paths))], int(rng.integers(6))
     if how == 5:
         body = json.loads((folder / NAME).read_bytes())

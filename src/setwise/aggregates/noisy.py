@@ -44,7 +44,7 @@ class Noisy(Aggregate):
 
     `flip=p`: a discrete y is replaced, with probability p, by one of its other values, each equally
     likely; `flip=matrix`: value i of y, in increasing order, is seen as value j with probability
-    matrix[i][j]. `normal=s` or `laplace=b`: Gaussian or Laplace noise of that scale is added to
+    `matrix[i][j]`. `normal=s` or `laplace=b`: Gaussian or Laplace noise of that scale is added to
     every entry of y, independently; y must be linear in the targets (`Sum`, `Mean`, `Difference`,
     `Direct`), or `Counts` or `Proportions`. Exactly one of the three is given.
 

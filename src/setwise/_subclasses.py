@@ -1,11 +1,12 @@
-"""The concrete classes that are derived from a base class."""
+"""Classes by name: the concrete ones that are derived from a base class."""
 
 from __future__ import annotations
 
 import inspect
+import re
 from typing import Any
 
-__all__ = ["concrete_subclasses"]
+__all__ = ["concrete_subclasses", "spelled"]
 
 
 def concrete_subclasses(root: Any) -> list[Any]:
@@ -15,3 +16,12 @@ def concrete_subclasses(root: Any) -> list[Any]:
         found.update(below := todo.pop().__subclasses__())
         todo += below
     return sorted((c for c in found if not inspect.isabstract(c)), key=lambda c: c.__name__)
+
+
+def spelled(name: str) -> str:
+    """A name without case, hyphens, underscores and spaces.
+
+    >>> spelled("Order-Statistic"), spelled("student_t")
+    ('orderstatistic', 'studentt')
+    """
+    return re.sub(r"[-_ ]", "", name).lower()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import date
 from decimal import Decimal
@@ -198,20 +198,23 @@ class Encoder:
     def of(cls, frame: Any, categories: Collection[str] = ()) -> Encoder:
         """The encoder of this frame; `categories` names columns of numbers that are categories."""
         table = _table(frame)
-        out: list[Column] = []
-        left_out: dict[str, str] = {}
-        for name in table.columns:
-            found = _column(str(name), table.get_column(name), name in categories)
-            if isinstance(found, Column):
-                out.append(found)
-            else:
-                left_out[str(name)] = found
-        if not out:
+        return cls.found(
+            {
+                str(name): _column(str(name), table.get_column(name), name in categories)
+                for name in table.columns
+            }
+        )
+
+    @classmethod
+    def found(cls, columns: Mapping[str, Column | str]) -> Encoder:
+        """The encoder of these columns, by name: a feature, or why the column is of no use."""
+        left_out = {name: why for name, why in columns.items() if isinstance(why, str)}
+        if len(left_out) == len(columns):
             raise ValueError(
                 f"X has no column that can be a feature: "
                 f"{'; '.join(f'{n}: {why}' for n, why in left_out.items()) or 'it has none'}"
             )
-        return cls(out, left_out)
+        return cls((c for c in columns.values() if isinstance(c, Column)), left_out)
 
     def encode(self, frame: Any) -> Encoded:
         """The rows of a frame; columns may come in any order, others than these are left."""

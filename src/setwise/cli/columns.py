@@ -24,7 +24,7 @@ from setwise.cli.tables import Table
 from setwise.frames import ColumnError, Encoded, Encoder
 from setwise.io.persistence import notes_of
 
-__all__ = ["Columns", "choose_columns", "encoded", "known_rows", "some_rows", "types"]
+__all__ = ["Columns", "choose_columns", "encoded", "known_rows", "some_rows", "types", "wanted"]
 
 KEPT = "columns"  # what the notes of a saved model call them
 SOME = 256  # rows of the fit whose fingerprints are kept
@@ -66,21 +66,23 @@ def types(encoder: Encoder) -> dict[str, Any]:
     return {column.name: kinds.get(column.kind, pa.string()) for column in encoder.columns}
 
 
+def wanted(rows: Table, spec: FitSpec, others: Collection[str]) -> list[str]:
+    """The names of the columns that are to be features: by default, all but `others`."""
+    for name in (*spec.features, *spec.drop, *spec.categories):
+        rows.known(name)
+    chosen = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
+    chosen = [name for name in chosen if name not in spec.drop]
+    if not chosen:
+        raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
+    return chosen
+
+
 def choose_columns(
     rows: Table, spec: FitSpec, others: Collection[str]
 ) -> tuple[Encoded, list[str]]:
-    """The features in numbers, and a remark for each column that is left out as of no use.
-
-    By default, all columns but `others` are features.
-    """
-    for name in (*spec.features, *spec.drop, *spec.categories):
-        rows.known(name)
-    wanted = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
-    wanted = [name for name in wanted if name not in spec.drop]
-    if not wanted:
-        raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
+    """The features in numbers, and a remark for each column that is left out as of no use."""
     try:
-        encoder = Encoder.of(rows.data.select(wanted), spec.categories)
+        encoder = Encoder.of(rows.data.select(wanted(rows, spec, others)), spec.categories)
     except ColumnError as error:
         value = rows.column(error.column)[error.row].as_py()
         help = ""

@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from setwise.cli.common import Mistake, as_json
+from setwise.frames import key
 
 __all__ = [
     "UNREADABLE", "arrow", "batches", "csv_records", "floats", "format_of", "is_number",
-    "is_numeric", "is_text", "json_lines", "key", "names_in", "read_arrow", "some", "write_batches",
+    "is_numeric", "is_text", "json_lines", "names_in", "read_arrow", "some", "write_batches",
 ]  # fmt: skip
 
 FORMATS = {
@@ -54,13 +55,6 @@ def format_of(path: Path) -> str:
     if found is None or (packed and found not in ("csv", "json")):
         raise Mistake(f"{path}: the name of a table ends in one of {', '.join(FORMATS)}")
     return found
-
-
-def key(value: Any) -> str:
-    """A value as text, the same for 7, 7.0 and "7"."""
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return str(value).strip()
 
 
 def is_number(text: Any) -> bool:
@@ -169,13 +163,10 @@ def _without_dictionaries(table: Any) -> Any:
 
     A damaged Feather file may point out of its memory, which only a full validation notices.
     """
-    pa = arrow()
+    from setwise.stored.files import decoded
+
     table.validate(full=True)
-    fields = [
-        field.with_type(field.type.value_type) if pa.types.is_dictionary(field.type) else field
-        for field in table.schema
-    ]
-    return table.cast(pa.schema(fields))
+    return decoded(table)
 
 
 def _csv_options(path: Path, types: dict[str, Any], missing: Sequence[str]) -> dict[str, Any]:

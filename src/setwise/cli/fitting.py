@@ -10,11 +10,12 @@ from typing import Any
 
 import numpy as np
 
+from setwise._subclasses import spelled
 from setwise.cli.columns import Columns, choose_columns, some_rows
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
 from setwise.cli.membership import Block, in_options, observe, prepare
-from setwise.cli.names import family, learner, spelled
+from setwise.cli.names import family, learner
 from setwise.cli.stored import StoredTable, read_stored, stored_columns
 from setwise.cli.tables import Table, read
 from setwise.frames import Encoded

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from setwise._subclasses import spelled
 from setwise.cli.common import Mistake, as_json
 from setwise.cli.config import Json
-from setwise.cli.names import spelled
 
 __all__ = ["kinds"]
 

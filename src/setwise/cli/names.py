@@ -12,18 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from setwise._subclasses import spelled
 from setwise.cli.common import Mistake
 
-__all__ = ["aggregate", "family", "learner", "parse", "spelled", "value"]
-
-
-def spelled(name: str) -> str:
-    """A name without case, hyphens, underscores and spaces.
-
-    >>> spelled("Order-Statistic"), spelled("student_t")
-    ('orderstatistic', 'studentt')
-    """
-    return re.sub(r"[-_ ]", "", name).lower()
+__all__ = ["aggregate", "family", "learner", "parse", "value"]
 
 
 def parse(text: str) -> tuple[str, list[Any], dict[str, Any]]:

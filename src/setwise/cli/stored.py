@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from setwise.cli.common import Mistake
 from setwise.cli.config import FitSpec
-from setwise.cli.files import key
 from setwise.cli.tables import Table
+from setwise.frames import key
 
 if TYPE_CHECKING:
     from setwise._given import Given
@@ -65,18 +65,13 @@ def stored_columns(
     rows: StoredTable, spec: FitSpec, others: Collection[str]
 ) -> tuple[FileRows, list[str]]:
     """The features, as one pass over the rows finds them, and what is left out."""
+    from setwise.cli.columns import wanted
     from setwise.frames import ColumnError
     from setwise.stored import FileRows
 
-    for name in (*spec.features, *spec.drop, *spec.categories):
-        rows.known(name)
-    wanted = spec.features or [n for n in rows.names if n not in others or n in spec.categories]
-    wanted = [name for name in wanted if name not in spec.drop]
-    if not wanted:
-        raise Mistake(f"{rows.path}: no feature is left; its columns are {', '.join(rows.names)}")
     assert rows.files is not None
     try:
-        X = FileRows(rows.files[wanted])
+        X = FileRows(rows.files[wanted(rows, spec, others)])
     except ColumnError as error:
         help = f" (if these are categories: --categories {shlex.quote(error.column)})"
         raise rows.wrong(error.row, error.column, error.said + help) from None

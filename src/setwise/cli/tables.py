@@ -24,10 +24,10 @@ from setwise.cli.files import (
     is_numeric,
     is_text,
     json_lines,
-    key,
     read_arrow,
     some,
 )
+from setwise.frames import key
 
 __all__ = ["Table", "read"]
 

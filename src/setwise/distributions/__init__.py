@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from setwise._subclasses import spelled
 from setwise.distributions.base import (
     Continuous,
     Count,
@@ -81,7 +82,7 @@ def resolve(family: str | Family) -> Family:
             f"a distribution is a name or a family such as setwise.Normal(), got {family!r}; "
             f"known names are {', '.join(sorted(known))}"
         )
-    name = family.lower().replace("_", "").replace("-", "").replace(" ", "")
+    name = spelled(family)
     if name not in known:
         raise ValueError(f"unknown family {family!r}; known are {', '.join(sorted(known))}")
     if name == "categorical":

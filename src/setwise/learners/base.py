@@ -20,7 +20,7 @@ from sklearn.base import BaseEstimator
 from torch import Tensor
 
 from setwise._peers import ALONE, Peers
-from setwise._subclasses import concrete_subclasses
+from setwise._subclasses import concrete_subclasses, spelled
 from setwise._threads import worth
 from setwise.learners.inputs import n_features, n_rows
 from setwise.learners.progress import Progress
@@ -190,7 +190,7 @@ def resolve(learner: str | Learner) -> Learner:
             f"names are {names}. Wrap a scikit-learn estimator: setwise.EM({learner!r}); a torch "
             f"module: setwise.Network(module)"
         )
-    name = learner.lower().replace("_", "").replace("-", "").replace(" ", "")
+    name = spelled(learner)
     if name not in known:
         raise ValueError(f"unknown learner {learner!r}; known are {names}")
     if name == "em":

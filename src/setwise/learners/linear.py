@@ -119,21 +119,13 @@ def _design(X: Any) -> tuple[Any, Array, Array]:
 
 def _least_squares(learner: Linear, task: Task, table: Any) -> tuple[Array, Tensor, bool]:
     """Weighted least squares; repeated where the weights depend on the shared scale."""
-    objective, shared = task.objective, task.shared
-    start = task.raw.numpy()
-    converged, previous = False, np.inf
-    for _ in range(learner.max_iter):
-        coef = _solve_once(learner, objective, shared, table, start)
-        raw = torch.from_numpy(table @ coef)
-        shared = objective.fit_shared(raw, shared, task.free)
-        value = objective.value(raw, shared)
-        task.progress.step(train=-value / objective.total_weight)
-        once = task.learned.start == task.learned.stop or objective.separable
-        converged = once or previous - value <= learner.tol**2 * max(1.0, abs(value))
-        if converged:
-            break
-        previous = value
-    return coef, shared, converged
+    objective, start = task.objective, task.raw.numpy()
+    return linear_parts.alternate(
+        learner,
+        task,
+        lambda shared: _solve_once(learner, objective, shared, table, start),
+        lambda coef: (objective, torch.from_numpy(table @ coef)),
+    )
 
 
 def _solve_once(

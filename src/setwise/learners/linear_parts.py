@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,14 +12,14 @@ from scipy import linalg, optimize
 from torch import Tensor
 
 from setwise.learners.base import Task
-from setwise.objective import Point
+from setwise.objective import Objective, Point
 from setwise.objective.sums import SetSums
 from setwise.stored import Table, numbers
 
 if TYPE_CHECKING:
     from setwise.learners.linear import Linear
 
-__all__ = ["Standardized", "least_squares", "newton"]
+__all__ = ["Standardized", "alternate", "least_squares", "newton"]
 
 Array = NDArray[np.float64]
 SMALL = 256  # numbers to learn up to which the Hessian is written out, in one pass for each step
@@ -40,18 +40,35 @@ class Standardized:
 
 def least_squares(learner: Linear, task: Task, design: Standardized) -> tuple[Array, Tensor, bool]:
     """Weighted least squares by a QR decomposition that takes in one part after another."""
-    objective, shared = task.objective, task.shared
-    converged, previous = False, np.inf
-    for _ in range(learner.max_iter):
-        coef = _solve_once(learner, task, design, shared)
-        sums = SetSums(objective)
-        for table, part in objective.parts(task.X):
+
+    def at(coef: Array) -> tuple[Objective, Tensor]:
+        sums = SetSums(task.objective)
+        for table, part in task.objective.parts(task.X):
             sums.add(part, (design(table) @ coef)[:, 0])
-        small, raw = sums.objective()
-        shared = small.fit_shared(raw, shared, task.free)
-        value = small.value(raw, shared)
-        task.progress.step(train=-value / objective.total_weight)
-        once = task.learned.start == task.learned.stop or objective.separable
+        return sums.objective()
+
+    return alternate(learner, task, lambda shared: _solve_once(learner, task, design, shared), at)
+
+
+def alternate(
+    learner: Linear,
+    task: Task,
+    solve: Callable[[Tensor], Array],
+    at: Callable[[Array], tuple[Objective, Tensor]],
+) -> tuple[Array, Tensor, bool]:
+    """Coefficients and shared parameters in turn, until neither moves; whether that came about.
+
+    `solve` finds the coefficients for given shared parameters; `at` gives an objective, and raw
+    parameters in it, to which the shared ones are then fitted.
+    """
+    shared, converged, previous = task.shared, False, np.inf
+    for _ in range(learner.max_iter):
+        coef = solve(shared)
+        objective, raw = at(coef)
+        shared = objective.fit_shared(raw, shared, task.free)
+        value = objective.value(raw, shared)
+        task.progress.step(train=-value / task.objective.total_weight)
+        once = task.learned.start == task.learned.stop or task.objective.separable
         converged = once or previous - value <= learner.tol**2 * max(1.0, abs(value))
         if converged:
             break

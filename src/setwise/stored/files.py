@@ -15,7 +15,7 @@ from setwise._reductions import offsets_of
 from setwise.sets import Sets
 from setwise.stored.ranges import Ranges
 
-__all__ = ["FileColumn", "Files", "bytes_of"]
+__all__ = ["FileColumn", "Files", "bytes_of", "decoded"]
 
 FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv",
@@ -115,7 +115,7 @@ class Files:
 
     def read(self) -> Any:
         """All rows as a pyarrow table, in memory."""
-        return _plain(self._dataset().to_table(columns=self.names))
+        return decoded(self._dataset().to_table(columns=self.names))
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows as pyarrow tables of some thousand rows, one after another."""
@@ -128,10 +128,10 @@ class Files:
             for batch in piece(columns=names, batch_size=size, batch_readahead=1):
                 waiting.append(batch)
                 if sum(part.num_rows for part in waiting) >= size:
-                    yield _plain(pa.Table.from_batches(waiting))
+                    yield decoded(pa.Table.from_batches(waiting))
                     waiting = []
         if sum(part.num_rows for part in waiting):
-            yield _plain(pa.Table.from_batches(waiting))
+            yield decoded(pa.Table.from_batches(waiting))
 
     def _pieces(self) -> Iterator[Any]:
         """What reads a file, or a row group of one; pyarrow would read many of them ahead."""
@@ -288,7 +288,7 @@ def _separator(path: str) -> str:
     return max(SEPARATORS, key=head.count)
 
 
-def _plain(table: Any) -> Any:
+def decoded(table: Any) -> Any:
     """The table with texts in place of codes for texts."""
     import pyarrow as pa
 

@@ -74,15 +74,7 @@ class Tally:
 
     def encoder(self) -> Encoder:
         """What the columns are."""
-        found = {name: seen.column() for name, seen in self.columns.items()}
-        columns = [column for column in found.values() if isinstance(column, Column)]
-        left_out = {name: why for name, why in found.items() if isinstance(why, str)}
-        if not columns:
-            raise ValueError(
-                f"X has no column that can be a feature: "
-                f"{'; '.join(f'{n}: {why}' for n, why in left_out.items()) or 'it has none'}"
-            )
-        return Encoder(columns, left_out)
+        return Encoder.found({name: seen.column() for name, seen in self.columns.items()})
 
     def missing(self, name: str) -> int:
         """How many rows have no value in a column."""

@@ -1,4 +1,4 @@
-"""Arrays in files (safetensors): written as they are, read only where they are as expected."""
+"""Arrays in files (safetensors); names, types and shapes are checked when they are read."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def read_arrays(
 ) -> dict[str, NDArray[Any]]:
     """The arrays of a file, which must be those of `kinds`, of these types and dimensions.
 
-    Memory is taken for what the file holds, not for what it says that it holds.
+    Memory is allocated for what the file really holds, whatever its header claims.
     """
     try:
         arrays = safetensors.numpy.load_file(path)

@@ -1,4 +1,4 @@
-"""Observations of sets that go by names: groups of rows, and sets that list the ids of rows."""
+"""Observations of sets identified by names: groups of rows, and lists of the ids of rows."""
 
 from __future__ import annotations
 
@@ -65,10 +65,10 @@ class ByName:
         numbers of rows, or with `ids` (one for each row of X) their ids. `weights` and `counts` of
         members are arranged as `labels` are.
 
-        Rows without a group, groups without rows and groups without y are left out, lines that say
-        the same twice count once, and `left_out` has the numbers; there is a warning where a y is
-        lost. `missing="drop"` leaves out silently, with `missing="error"` nothing may be missing.
-        Two different y of one group are always an error.
+        Rows without a group, groups without rows and groups without y are left out, repeated lines
+        count once, and `left_out` has the numbers; a y that is lost gives a warning.
+        `missing="drop"` leaves out silently, with `missing="error"` nothing may be missing. Two
+        different y of one group are always an error.
 
         >>> import setwise as sw
         >>> sw.Observations.from_groups(sw.Sum(), ["b", "a", "b"], {"a": 1.0, "b": 5.0}).y.tolist()

@@ -1,4 +1,4 @@
-"""Values from a file: each is of the type that is expected, or an error says which is not."""
+"""Checks of values from a file: an error names the first one that has an unexpected type."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ def read_json(path: Path) -> tuple[bytes, Any]:
 
 
 def checked(value: Any, kind: Any, what: str) -> Any:
-    """The value as the annotation `kind` has it; a ValueError that names what is another thing.
+    """The value, converted to the type `kind`; a ValueError names the part that does not fit.
 
-    Dataclasses, `NamedTuple`s and `TypedDict`s are objects with just their fields; the first two
-    are made of them. Numbers are finite unless `kind` is `AnyFloat`.
+    Dataclasses, `NamedTuple`s and `TypedDict`s are JSON objects with exactly their fields; the
+    first two are constructed from them. Numbers are finite unless `kind` is `AnyFloat`.
 
     >>> checked({"x": [1, 2]}, dict[str, tuple[float, ...]], "facts")
     {'x': (1.0, 2.0)}

@@ -23,8 +23,8 @@ PAUSE = 0.01
 def beside(path: Path) -> Iterator[Path]:
     """A file beside `path` to write to; in the end it replaces `path`.
 
-    If anything goes wrong before, `path` stays as it was. What a writer that was killed has left
-    is swept by the next one.
+    If anything goes wrong before, `path` stays as it was. What a killed writer left behind is
+    removed by the next one.
     """
     for left in path.parent.glob(f".{escape(path.name)}.*.part"):
         _sweep(left)
@@ -45,14 +45,14 @@ def beside(path: Path) -> Iterator[Path]:
 
 
 def _sweep(left: Path) -> None:
-    """Removes a file that nobody writes to any more."""
+    """Removes a temporary file whose writer is gone."""
     with suppress(OSError), left.open("rb") as file:
         if OWNED and _lock(file.fileno()):
             left.unlink()
 
 
 def sync(path: Path) -> None:
-    """Has the disk keep what was written to a file, or the names in a folder."""
+    """Flushes a file, or the names in a folder, to the disk."""
     if not path.is_dir():
         with path.open("rb+") as file:
             os.fsync(file.fileno())

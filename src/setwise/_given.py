@@ -1,4 +1,4 @@
-"""y as it came: an array, lists, a column or a frame of any library."""
+"""y as the user gave it: an array, lists, a column or a frame of any library."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ints = NDArray[np.int64]
 
 
 class Given(NamedTuple):
-    """y as it came: numbers in an array or in lists, or a list of anything, None where missing."""
+    """y as given: numbers in an array or in lists, or a list of anything, None where missing."""
 
     values: Any
     texts: bool = False  # whether there are texts among the values
@@ -31,7 +31,7 @@ class Given(NamedTuple):
         return self.values.tolist() if hasattr(self.values, "tolist") else list(self.values)
 
     def take(self, numbers: Ints) -> Given:
-        """Those of these sets."""
+        """The entries of these sets."""
         values = self.values
         some = values[numbers] if hasattr(values, "shape") else [values[i] for i in numbers]
         return self._replace(values=some)

@@ -27,7 +27,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[str]], numbers: int = 0) 
 
 
 def facts(title: str, rows: Iterable[tuple[str, str]]) -> str:
-    """A title, and what there is to say in two columns.
+    """A title above a table of two columns.
 
     >>> facts("Sets", [("sets", "3 < 4")]).count("&lt;")
     1

@@ -1,7 +1,7 @@
-"""Which y belongs to which set, where both go by names: one rule for whatever does not match.
+"""Matches y to sets by name; one policy covers everything that does not match.
 
-What does not match is left out and counted: rows without a group, groups without rows, groups of
-which no y was seen, lines that are there twice. Two different y for one group are an error.
+What does not match is left out and counted: rows without a group, groups without rows, groups
+without y, repeated lines. Two different y for one group are an error.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Peers:
         self.size: int = 1 if group is None else group.size()
 
     def sum(self, own: Tensor) -> Tensor:
-        """The sum of all processes' numbers."""
+        """The sum over all processes."""
         if self.group is None or not own.numel():
             return own
         out = own.detach().to(self.device, copy=True).contiguous()
@@ -61,7 +61,7 @@ class Peers:
         return out
 
     def share(self, n: int, begin: int = 0) -> slice:
-        """Which of n things, counted from `begin`, are this process's own."""
+        """Which of n items, counted from `begin`, this process owns."""
         own = n * self.rank // self.size, n * (self.rank + 1) // self.size
         return slice(begin + own[0], begin + own[1])
 
@@ -85,19 +85,19 @@ class Peers:
         return self.sum(out)
 
     def any(self, own: bool) -> bool:
-        """Whether something is so in one process at least."""
+        """Whether the flag is set in at least one process."""
         return bool(self.sum(torch.tensor(float(own))))
 
     def first(self, *numbers: float) -> list[float]:
-        """The numbers that the first process has."""
+        """The first process's copy of the numbers."""
         return self.of_first(torch.tensor(numbers, dtype=torch.float64)).tolist()
 
     def of_first(self, own: Tensor) -> Tensor:
-        """The tensor that the first process has."""
+        """The first process's copy of the tensor."""
         return self.sum(own if self.rank == 0 else torch.zeros_like(own))
 
     def tell(self, what: str, value: Any = None) -> list[Any]:
-        """What each process says about something, as plain values."""
+        """The plain values that each process gives, in the order of the processes."""
         if self.group is None:
             return [value]
         self.store.set(f"{what}/{self.rank}", json.dumps(value))

@@ -34,9 +34,9 @@ def cores() -> int:
 
 
 def worth(work: float) -> int | None:
-    """The number of threads for loops over so many numbers; None where the user decided.
+    """How many threads loops over so many numbers deserve; None where the user has chosen.
 
-    A user decides by one of the environment variables above, or by `torch.set_num_threads`.
+    Users choose by one of the environment variables above, or by `torch.set_num_threads`.
     """
     given, most = torch.get_num_threads(), cores()
     usual = given in (most, max(1, most // 2))  # logical or physical cores
@@ -47,7 +47,7 @@ def worth(work: float) -> int | None:
 
 
 def _free() -> int:
-    """The number of cores that no other process keeps busy now, as far as one can see."""
+    """The number of cores that no other process keeps busy now, as far as the system tells."""
     every = os.cpu_count() or 1
     running = []
     for _ in range(7):
@@ -78,5 +78,5 @@ def at_most(threads: int | None) -> Iterator[None]:
 
 @cache
 def _pools(loaded: int) -> ThreadpoolController:
-    """The thread pools of the libraries in this process, of which so many are loaded."""
+    """The thread pools of the libraries in this process, cached by how many are loaded."""
     return ThreadpoolController()

@@ -9,9 +9,9 @@ __all__ = ["SetError", "absent", "check_each", "in_short"]
 
 
 class SetError(ValueError):
-    """Something is wrong with one set: `set` is its number, `said` what is wrong with it.
+    """An error about one set: `set` is its number, `said` says what is wrong.
 
-    `of` says among which observations the set is, where that is not plain.
+    `of` names the observations that hold the set, where that is unclear.
 
     >>> error = SetError(3, "has y = nan: Mean() needs finite numbers")
     >>> print(error)
@@ -49,7 +49,7 @@ def check_each(good: Any, said: Callable[[Any], str], set_ids: Any = None) -> No
 
 
 def absent(value: Any) -> bool:
-    """Whether a value is missing: None, NaN, or what pandas has for that."""
+    """Whether a value is missing: None, NaN, or the marker of pandas."""
     try:
         return value is None or bool(value != value)
     except TypeError:  # pandas.NA is neither equal to itself nor not

@@ -1,7 +1,7 @@
 """Data frames as learners read them: each column is a number, a flag, a date or one of some texts.
 
 An `Encoder` remembers what the columns of a frame are; `encode` turns rows of any frame with these
-columns into numbers. What a learner then reads is its own business: trees take codes of categories
+columns into numbers. Each learner reads them in its own way: trees take codes of categories
 and missing values, others take columns of 0 and 1, and medians in place of what is missing.
 """
 
@@ -38,7 +38,7 @@ ISO = re.compile(r"\d{4}-\d\d-\d\d([T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?)?")
 
 
 class ColumnError(ValueError):
-    """Something is wrong with one value of a frame: in row `row` of `column`, it is `said` what."""
+    """An error about one value of a frame, in row `row` of `column`; `said` is what is wrong."""
 
     def __init__(self, row: int, column: str, said: str) -> None:
         super().__init__(row, column, said)
@@ -109,10 +109,10 @@ class Column:
         return slice(1, None) if len(self.categories) <= LEVELS else slice(0, LEVELS)
 
     def dense(self, values: Floats, missing: bool) -> Floats:
-        """What `read` gave as one column of numbers or several of 0 and 1.
+        """The output of `read` as one column of numbers, or several of 0 and 1.
 
-        What is missing or unknown is average: the median, or the shares of the categories. With
-        `missing` it stays NaN in a column of numbers.
+        Missing or unknown values count as average: the median, or the shares of the categories.
+        With `missing` it stays NaN in a column of numbers.
         """
         known = ~np.isnan(values)
         if self.kind != "category":
@@ -161,7 +161,7 @@ class Encoded:
 
 
 class Facts(TypedDict):
-    """What a file tells of an encoder."""
+    """The saved form of an encoder."""
 
     columns: list[Column]
     left_out: dict[str, str]
@@ -217,7 +217,7 @@ class Encoder:
         return cls((c for c in columns.values() if isinstance(c, Column)), left_out)
 
     def encode(self, frame: Any) -> Encoded:
-        """The rows of a frame; columns may come in any order, others than these are left."""
+        """The rows of a frame; columns may be in any order, and additional ones are ignored."""
         if isinstance(frame, Encoded):
             return frame
         table = _table(frame)
@@ -255,7 +255,7 @@ class Encoder:
         return [name for names in made for name in names]
 
     def facts(self) -> dict[str, Any]:
-        """Itself, fit for JSON."""
+        """The encoder, ready for JSON."""
         columns = [asdict(c) for c in self.columns]
         for told in columns:
             told["categories"], told["shares"] = list(told["categories"]), list(told["shares"])
@@ -263,7 +263,7 @@ class Encoder:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Encoder:
-        """What `facts` described; a ValueError where that is something else."""
+        """The encoder that `facts` describes; a ValueError if it describes none."""
         told: Facts = checked(facts, Facts, "the columns")
         columns, names = told["columns"], [column.name for column in told["columns"]]
         bad = [c.name for c in columns if c.kind not in KINDS or len(c.shares) != len(c.categories)]
@@ -294,14 +294,14 @@ def _column(name: str, column: Any, as_category: bool) -> Column | str:
 
 
 def column_of_numbers(name: str, kind: str, known: Floats) -> Column | str:
-    """The column with these values, missing ones aside, or why it is of no use."""
+    """The column with these values (missing ones left out), or why it is of no use."""
     if not len(known):
         return "every value is missing"
     return Column(name, kind, fill=0.0 if kind == "flag" else float(np.median(known)))
 
 
 def odd_texts(values: Iterable[str | None]) -> tuple[int, int]:
-    """The first row with a text that is no number, and with one that is an infinite one; or −1."""
+    """The first rows with a text that is not a number, and with an infinite one; −1 if none."""
     finite = [
         True if v is None else math.isfinite(float(v)) if _is_number(v) else None for v in values
     ]
@@ -314,7 +314,7 @@ def odd_texts(values: Iterable[str | None]) -> tuple[int, int]:
 def column_of_texts(
     name: str, found: Counter[str], rows: int, as_category: bool, odd: tuple[int, int]
 ) -> Column | str:
-    """The column that has each text so often, or why it is of no use; see `odd_texts`."""
+    """The column with these counts of texts, or why it is of no use; see `odd_texts`."""
     if not found:
         return "every value is missing"
     if not as_category:

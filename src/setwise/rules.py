@@ -24,7 +24,7 @@ def log_integral(
     *tensors: Tensor,
     shifts: Sequence[Tensor] = (),
 ) -> Tensor:
-    """log ∫ exp(integrand(x, members, *tensors)) dx over where targets can be, one for each set.
+    """log ∫ exp(integrand(x, members, *tensors)) dx over the support of targets, one for each set.
 
     `members` is continuous and batched (sets, K); the tensors have one entry per set. The integrand
     gets the points x, (cells, nodes, 1), with the members, batched (cells, 1, K), and the tensors,

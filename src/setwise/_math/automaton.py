@@ -3,8 +3,8 @@
 Words of any lengths are read together: all first letters, then all second letters of the words that
 have one. Probabilities are not taken as logarithms: all terms are positive and add up to one, so
 what underflows is below 1e-300 of it, and a result above 1e-100 has all its digits. The few words
-below that are read again in logs. The derivative with respect to a letter is its posterior, from a
-second pass from the end.
+with a smaller result are recomputed in logs. The derivative with respect to a letter is its
+posterior, from a second pass from the end.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Ints = NDArray[np.int64]
 
 
 class _Edges(NamedTuple):
-    """What leads into each state: from which state, and on which group of letters.
+    """The edges into each state: from which state, and on which group of letters.
 
     `tail` is a list of (states · degree), with one past the last state where there is no edge;
     `group` the same, or None where the i-th edge into any state belongs to the i-th group. With
@@ -68,7 +68,7 @@ class _Edges(NamedTuple):
         return self._replace(tail=self.tail.to(device), group=group, head=head)
 
     def weights(self, groups: Tensor) -> Tensor:
-        """Those of the edges, from those of the groups: (lines, letters)."""
+        """The weights of the edges, from those of the groups: (lines, letters)."""
         return groups if self.group is None else groups.index_select(0, self.group)
 
     def _moved(self, state: Tensor, nothing: float) -> Tensor:
@@ -78,14 +78,14 @@ class _Edges(NamedTuple):
         return moved if self.head is not None else self._by_edge(moved)
 
     def step(self, state: Tensor, weight: Tensor) -> Tensor:
-        """The states after a step, (states, words), from those before and what edges weigh."""
+        """The states after a step, (states, words), from those before it and the edge weights."""
         moved = self._moved(state, 0.0)
         if self.head is not None:
             return torch.zeros_like(state).index_add(0, self.head, moved * weight)
         return (moved * self._by_edge(weight)).sum(1)
 
     def log_step(self, state: Tensor, weight: Tensor) -> Tensor:
-        """The same in logs."""
+        """The same step in logs."""
         moved = self._moved(state, -math.inf)
         if self.head is not None:
             return segment_logsumexp(moved + weight, self.head, len(state))

@@ -132,7 +132,7 @@ _Levels = tuple[list[Tensor], Ints]
 
 
 def _levels(bounds: tuple[int, ...], size: int) -> _Levels:
-    """Where each state less one of each class stands in the level before, and the last states.
+    """Indices, in the level before, of each state less one of each class; and the last states.
 
     The former is a table (states, C) for each level of states s ≤ bounds, |s| ≤ size; an entry past
     the end of the level before stands for a state that does not exist. Many small tables are kept

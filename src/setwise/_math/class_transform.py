@@ -32,7 +32,7 @@ _LEAST = 30.0  # −log of what is left out
 _ROUNDS = 200
 _SAFE = 1e-4  # share of the normal height that a tilted probability is trusted with
 _AT_ONCE = 1 << 20  # numbers that are computed together
-_SMALL = 48  # logits of a set whose Hessian is kept
+_SMALL = 48  # logits of a set up to which its Hessian is kept
 
 
 def log_class_counts(logits: Tensor, times: Tensor, counts: Tensor) -> Tensor:
@@ -276,7 +276,7 @@ class _Lattice:
         return -0.5 * (torch.logdet(covariance) + inner.sum(1) * math.log(2 * math.pi))
 
     def take(self, at: Tensor) -> _Lattice:
-        """That of these sets."""
+        """The lattice of these sets."""
         return _Lattice(self.period[at], self.reach[at], self.together[at])
 
     def alike(self, n_rows: int) -> list[Tensor]:

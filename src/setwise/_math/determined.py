@@ -1,7 +1,7 @@
-"""Targets that many overlapping linear observations without noise tell by themselves.
+"""Targets that overlapping linear observations without noise determine exactly.
 
-Where there are more observations than rows, most targets can be solved from them. A large system is
-then the same as these targets, seen themselves, and a small system for the rows that stay open.
+Where there are more observations than rows, most targets can be solved from them. A large system
+then splits into these targets, which are known exactly, and a small system for the remaining rows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ __all__ = ["ROUNDING", "Contradiction", "Infeasible", "determined", "log_volume"
 
 Floats = NDArray[np.float64]
 Reduced = tuple[sparse.csr_array, Floats, NDArray[np.int64], float]
-MANY = 1.2  # observations for each row, so that most targets may be told
+MANY = 1.2  # observations for each row, for most targets to be determined
 ITERATIONS = 3000
 EXACT = 1e-13  # at which iterations stop
 ROUNDING = 1e-6  # of the largest y: by so much may redundant observations disagree
@@ -46,7 +46,7 @@ def scaled(A: sparse.csr_array) -> tuple[sparse.csr_array, Floats]:
 
 
 def determined(A: sparse.csr_array, y: Floats, size: Floats, most: int) -> Reduced:
-    """A smaller A and y that say the same, an observation for each, and log_volume of the old ones.
+    """An equivalent smaller A and y, an observation for each line, and log_volume of the old A.
 
     `size` is what the rows of A are to be multiplied by, for the volume.
     """
@@ -106,7 +106,7 @@ def log_volume(A: sparse.csr_array, null: Floats, most: int) -> float:
     Exact for up to `most` rows. For more of them by stochastic Lanczos quadrature (Ubaru, Chen &
     Saad, "Fast estimation of tr(f(A))", 2017) of the matrix scaled to a diagonal of 1, with fixed
     random vectors: in error by a few thousandths of the number of rows. No parameter changes it,
-    so that it moves the level of a likelihood and nothing else.
+    so it only shifts the likelihood by a constant.
     """
     if A.shape[1] <= most:
         return 0.5 * float(np.linalg.slogdet((A.T @ A).toarray() + null @ null.T)[1])

@@ -1,4 +1,4 @@
-"""Directions of many observations: of parts without common rows, or each as if independent."""
+"""Directions of many observations: of parts that share no rows, or each as if independent."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def directions(A: sparse.csr_array, y: Floats, noise: Floats) -> Directions | Bl
 
 
 class Blocks:
-    """`Directions` of several parts, one after another; what it has is what they have."""
+    """`Directions` of several parts, one after another, with the attributes of one."""
 
     def __init__(
         self, A: sparse.csr_array, y: Floats, noise: Floats, parts: list[tuple[Ints, Ints]]
@@ -59,18 +59,18 @@ class Blocks:
         return len(self.unit)
 
     def forward(self, rows: Any) -> Floats:
-        """Ã times numbers of the rows, or a table of them."""
+        """Ã times values at the rows, or a table of them."""
         return np.concatenate([block.forward(rows[own]) for block, own in self.blocks])
 
     def adjoint(self, along: Floats) -> Floats:
-        """Ãᵀ times numbers of the directions."""
+        """Ãᵀ times values of the directions."""
         out = np.zeros((self.n_rows, *along.shape[1:]))
         for (block, own), part in zip(self.blocks, np.split(along, self._ends), strict=True):
             out[own] = block.adjoint(part)
         return out
 
     def dual(self, along: Floats) -> Floats:
-        """Numbers u of the observations `slot`, such that Aᵀu is Ãᵀ times those given."""
+        """Values u of the observations `slot` such that Aᵀu equals Ãᵀ times the given values."""
         parts = zip(self.blocks, np.split(along, self._ends), strict=True)
         return np.concatenate([block.dual(part) for (block, _), part in parts])
 
@@ -99,18 +99,18 @@ class Product:
         return len(self.unit)
 
     def forward(self, rows: Any) -> Floats:
-        """A times numbers of the rows, or a table of them."""
+        """A times values at the rows, or a table of them."""
         found = self.matrix @ rows
         out: Floats = found.toarray() if sparse.issparse(found) else found
         return out
 
     def adjoint(self, along: Floats) -> Floats:
-        """Aᵀ times numbers of the observations."""
+        """Aᵀ times values of the observations."""
         out: Floats = self.across @ along
         return out
 
     def dual(self, along: Floats) -> Floats:
-        """The same numbers."""
+        """The same values."""
         return along
 
     def diagonal(self, weight: Floats) -> Floats:
@@ -120,7 +120,7 @@ class Product:
 
 
 def _parts(A: sparse.csr_array) -> list[tuple[Ints, Ints]]:
-    """Sets and rows of parts that share nothing; small ones are put together."""
+    """Sets and rows of parts that share no rows; small parts are put together."""
     m = A.shape[0]
     graph = sparse.block_array([[None, A], [A.T, None]])
     count, label = connected_components(graph, directed=False)

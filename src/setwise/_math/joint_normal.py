@@ -2,10 +2,11 @@
 
 y = A z + noise with z ~ N(f, σ²) and noise of known variances has the likelihood N(A f, σ²AAᵀ + N).
 The *directions* t = Ãf − ỹ are linear in the targets' means f and have variances σ²·unit + noise
-without covariances, whatever σ is: what holds of disjoint sets then holds of these. They are found
+without covariances, whatever σ is: formulas for disjoint sets then apply to them. They are computed
 once. Observations without noise come first; sets of a largest disjoint part of them are directions
-as they are, which leaves a dense matrix for the others only (a pivoted Cholesky factor, which tells
-what is redundant). Noisy ones, given those, are rotated by the eigenvectors of their covariance.
+as they are, which leaves a dense matrix for the others only (a pivoted Cholesky factor, which shows
+which ones are redundant). Noisy ones, given those, are rotated by the eigenvectors of their
+covariance.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class Exact:
     """The directions of observations without noise; their `unit` is 1.
 
     They are those of the rows of A that are scaled to length 1: first the disjoint ones, then the
-    others less what these tell of them, in the order of pivots.
+    others less their projection on these, in the order of pivots.
     """
 
     def __init__(self, A: sparse.csr_array, y: Floats) -> None:
@@ -84,7 +85,7 @@ class Exact:
         return out
 
     def _check(self, told: Floats, y: Floats, of: Any, size: Floats, largest: float) -> None:
-        """Redundant observations must be what the others tell."""
+        """Raises where redundant observations disagree with the others."""
         apart = np.abs(told - y)
         if len(apart) and apart.max() > ROUNDING * largest:
             at = int(apart.argmax())
@@ -113,7 +114,7 @@ class Exact:
         return 0.5 * float(np.linalg.slogdet(small)[1])
 
     def forward(self, rows: Any) -> Floats:
-        """Ã times numbers of the rows, or a table of them (sparse or not)."""
+        """Ã times values at the rows, or a table of them (sparse or not)."""
         own, kept = self.own @ rows, self.kept @ rows
         kept = kept - self.cross @ own
         if sparse.issparse(own):
@@ -121,7 +122,7 @@ class Exact:
         return np.concatenate([own, self._solve(kept)])
 
     def adjoint(self, along: Floats) -> Floats:
-        """Ãᵀ times numbers of the directions."""
+        """Ãᵀ times values of the directions."""
         own, kept = np.split(self._onto(along), [self.own.shape[0]])
         out: Floats = self.own_transpose @ own + self.kept_transpose @ kept
         return out
@@ -132,7 +133,7 @@ class Exact:
         return np.concatenate([own - self.cross_transpose @ kept, kept])
 
     def dual(self, along: Floats) -> Floats:
-        """Numbers u of the observations `slot`, such that Aᵀu is Ãᵀ times those given."""
+        """Values u of the observations `slot` such that Aᵀu equals Ãᵀ times the given values."""
         out: Floats = self._onto(along) / self.size
         return out
 
@@ -215,13 +216,13 @@ class Directions:
         return unit, target
 
     def forward(self, rows: Any) -> Floats:
-        """Ã times numbers of the rows, or a table of them."""
+        """Ã times values at the rows, or a table of them."""
         if not len(self.table):
             return self.exact.forward(rows)
         return np.concatenate([self.exact.forward(rows), self.table @ rows])
 
     def adjoint(self, along: Floats) -> Floats:
-        """Ãᵀ times numbers of the directions."""
+        """Ãᵀ times values of the directions."""
         own, noisy = np.split(along, [len(self.exact)])
         out = self.exact.adjoint(own)
         if len(self.table):
@@ -229,7 +230,7 @@ class Directions:
         return out
 
     def dual(self, along: Floats) -> Floats:
-        """Numbers u of the observations `slot`, such that Aᵀu is Ãᵀ times those given."""
+        """Values u of the observations `slot` such that Aᵀu equals Ãᵀ times the given values."""
         own, noisy = np.split(along, [len(self.exact)])
         if not len(noisy):
             return self.exact.dual(own)

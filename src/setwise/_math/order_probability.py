@@ -191,7 +191,7 @@ def _steep(rise: Tensor, bends: Tensor) -> Tensor:
 
 
 def _running(h: Tensor, inside: Tensor, *, rough: bool = False) -> Tensor:
-    """log ∫ exp(h) up to each node; if `rough`, without derivatives and with h linear between."""
+    """log ∫ exp(h) up to each node; with `rough`, without derivatives and linear between nodes."""
     if rough:
         fall = (h[..., 1:] - h[..., :-1]).abs().clamp_min(1e-9)
         between = torch.maximum(h[..., 1:], h[..., :-1]) + (-torch.expm1(-fall) / fall).log()

@@ -30,7 +30,7 @@ _known: WeakKeyDictionary[Sets, dict[Any, Any]] = WeakKeyDictionary()
 
 
 def _once(sets: Sets, key: Any, make: Callable[[], Any]) -> Any:
-    """What is made of these sets, kept as long as they are."""
+    """A value derived from these sets, cached as long as they live."""
     kept = _known.setdefault(sets, {})
     if key not in kept:
         kept[key] = make()

@@ -47,7 +47,7 @@ class Tails(NamedTuple):
 
     @classmethod
     def of(cls, d: Distribution) -> Tails:
-        """Those of a distribution."""
+        """The tails of a distribution."""
         return cls(*(partial(f, d) for f in (log_cdf, log_survival, log_density)))
 
 

@@ -222,7 +222,7 @@ def _times(sets: Sets, like: Tensor) -> Tensor | None:
 
 
 def _two_logits(logits: Tensor, sets: Sets) -> tuple[Tensor, Tensor]:
-    """Those of class 0 and of class 1 as (sets, members); a member past the end is of class 0."""
+    """Logits of classes 0 and 1 as (sets, members); a member past the end is of class 0."""
     one = Padded.of(sets)
     return one.fill(logits[:, 0], 0.0), one.fill(logits[:, 1], -math.inf)
 
@@ -320,7 +320,7 @@ class _Noise(NamedTuple):
     unit: Tensor  # what one member adds to y: (sets,)
 
     def take(self, at: Tensor) -> _Noise:
-        """That of these sets."""
+        """The noise of these sets."""
         return self._replace(unit=self.unit[at])
 
     def scaled(self, at: Any = slice(None)) -> Any:
@@ -330,7 +330,7 @@ class _Noise(NamedTuple):
 
 
 def _noisy_normal(distribution: Any, sets: Sets, counts: Tensor, noise: _Noise) -> Tensor:
-    """Of counts taken as Gaussian, where they are too many to be listed."""
+    """With the counts taken as Gaussian, where there are too many to list."""
     p = distribution.logits.double().exp()
     p, counts = (p[:, 1:], counts[:, None]) if counts.ndim == 1 else (p, counts)
     return _gaussian(counts, p, sets, noise.scaled().variance.unsqueeze(2))

@@ -49,8 +49,8 @@ class Noisy(Aggregate):
     `Direct`), or `Counts` or `Proportions`. Exactly one of the three is given.
 
     A `flip` or a scale that is "learned" is a parameter of the fit: one for all sets, or with
-    `Observations(…, by=…)` one for each labeller. Flips are then less frequent than what would tell
-    nothing. Scales of noise on counts have to be given.
+    `Observations(…, by=…)` one for each labeller. Learned flips stay below the rate at which labels
+    would carry no information. Scales of noise on counts have to be given.
 
     >>> from setwise import Similarity
     >>> Noisy(Similarity(), flip=0.0).observe([0, 1, 1], [[0, 1], [1, 2]]).y.tolist()
@@ -136,7 +136,7 @@ class Noisy(Aggregate):
         return y
 
     def outcome(self, targets: Targets, size: int | None) -> Outcome:
-        """The same kind for flips; with added noise, numbers."""
+        """Unchanged by flips; with added noise, real numbers."""
         inner = self.aggregate.outcome(targets, size)
         if self.flip is not None:
             return inner
@@ -166,7 +166,7 @@ class Noisy(Aggregate):
         return self.aggregate.set_sizes(targets)
 
     def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
-        """As without noise, where it is added: its mean is zero."""
+        """As without noise if noise is added, since its mean is zero."""
         return None if self.flip is not None else self.aggregate.expected(members, sets)
 
     def informative(self, targets: Targets, size: int) -> bool:

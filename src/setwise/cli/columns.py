@@ -34,14 +34,14 @@ ONE = np.uint64(1)  # a shift by it leaves numbers that any reader of JSON takes
 
 @dataclass
 class Columns:
-    """What is known of the files of a model beside its features."""
+    """What is known about the files of a model besides its features."""
 
     id: str | None = None
     missing: list[str] = field(default_factory=list)
     rows: list[int] = field(default_factory=list)  # fingerprints
 
     def notes(self) -> dict[str, Any]:
-        """Itself, to be kept beside a model."""
+        """These facts as notes, which are saved with a model."""
         return {KEPT: asdict(self)}
 
     @classmethod
@@ -110,7 +110,7 @@ def encoded(encoder: Encoder, data: Any, rows: Table, first: int = 0) -> Encoded
 
 
 def fingerprints(rows: Table, id: str | None, X: Encoded) -> NDArray[np.uint64]:
-    """A number for each row by which it is known again: of its name, or else of its features."""
+    """A number that identifies each row: a hash of its name, or else of its features."""
     if id and id in rows.names:
         found = [hashlib.blake2b(str(k).encode(), digest_size=8).digest() for k in rows.keys(id)]
         return np.frombuffer(b"".join(found), np.uint64) >> ONE
@@ -122,7 +122,7 @@ def fingerprints(rows: Table, id: str | None, X: Encoded) -> NDArray[np.uint64]:
 
 
 def some_rows(rows: Table, id: str | None, X: Encoded, used: NDArray[np.int64]) -> list[int]:
-    """Fingerprints of some of the rows in sets; none where features do not tell rows apart."""
+    """Fingerprints of some rows in sets; none where features do not distinguish the rows."""
     every = fingerprints(rows, id, X)[used]
     if len(np.unique(every)) < DISTINCT * len(every):
         return []

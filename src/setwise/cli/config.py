@@ -1,4 +1,4 @@
-"""What to fit, as options or one YAML or TOML file say it."""
+"""What to fit, from options or from one YAML or TOML file."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class SetsSpec:
     positive: str = ""
 
     def check(self) -> None:
-        """Raises unless it is said once what was observed, and of which rows."""
+        """Raises unless the observation and its rows are each given exactly once."""
         if not self.observe:
             raise Mistake(f"say what was observed of the sets of {self.file}, as in --observe mean")
         given = [name for name in MEMBERSHIP if getattr(self, name)]
@@ -75,7 +75,7 @@ class FitSpec:
     seed: int = 0
 
     def update(self, options: Mapping[str, Any]) -> None:
-        """Options of the command line, where given, replace what the file said."""
+        """Options given on the command line replace those of the file."""
         if options["learner"]:  # the file's options are those of the file's learner
             self.set = {}
         self.set |= _learner_options(options["set"] or ())

@@ -157,7 +157,7 @@ def _mismatch(error: Any, spec: SetsSpec, table: Table, rows: Table) -> Mistake:
 def _seen(
     spec: SetsSpec, made: Aggregate, table: Table, classes: Sequence[str] | None
 ) -> tuple[Given | None, NDArray[np.bool_], Sequence[str] | None]:
-    """y as the file has it, which sets have one, and the classes that it may name."""
+    """y from the file, which sets have one, and the class labels it may hold."""
     from setwise._given import Given
     from setwise.likelihood import ClassLabel, Label, Order, PerClass, Position, Targets
 
@@ -260,7 +260,7 @@ def _joined(table: Table, columns: Sequence[str]) -> list[Any]:
 def _check_numbers(
     table: Table, names: Sequence[str], keys: Sequence[Sequence[str | None]], rows: Table
 ) -> None:
-    """Raises where a row's number is none: nothing else would tell that rows have names."""
+    """Raises where a member is no row number, as happens when rows have names."""
     order = rows.order("")
     for name, column in zip(names, keys, strict=True):
         for i, found in enumerate(column):

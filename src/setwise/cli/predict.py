@@ -78,7 +78,7 @@ def predict(
 
 
 def load(folder: Path, trusted: bool = False) -> tuple[Any, Columns]:
-    """A model that `setwise fit` wrote."""
+    """The model in a folder that `setwise fit` wrote, and what is known of its columns."""
     import setwise as sw
     from setwise.cli.columns import Columns
 

@@ -1,4 +1,4 @@
-"""What `setwise fit` says about its data and its outcome, to machines and to people."""
+"""What `setwise fit` prints about its data and its outcome, as JSON or as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["facts", "outcome", "words"]
 
 
 def facts(fitting: Fitting) -> dict[str, Any]:
-    """The data of the fit, for machines."""
+    """The data of the fit, for JSON."""
     kinds = {column.name: column.kind for column in fitting.X.encoder.columns}
     in_sets = data_of(fitting.X, fitting.observations)["in_sets"]
     return {
@@ -42,7 +42,7 @@ def facts(fitting: Fitting) -> dict[str, Any]:
 
 
 def words(fitting: Fitting) -> list[tuple[str, str, str]]:
-    """The data of the fit, for people."""
+    """The data of the fit, as text."""
     told = facts(fitting)
     rows = told["rows"]
     kinds = ", ".join(f"{n} {_plural(kind, n)}" for kind, n in rows["kinds"].items())
@@ -108,7 +108,7 @@ def _block_words(block: Block) -> tuple[str, str]:
 
 
 def outcome(result: dict[str, Any], fitting: Fitting) -> list[tuple[str, str, str]]:
-    """The outcome of the fit, for people."""
+    """The outcome of the fit, as text."""
     from setwise.summary.verdict import Guess, times
 
     scores = result["log_likelihood"]

@@ -52,7 +52,7 @@ class Table:
         return list(self.data.column_names)
 
     def known(self, name: str) -> None:
-        """Raises where there is no such column."""
+        """Raises an error if there is no such column."""
         if name not in self.names:
             raise Mistake(f"{self.path}: there is no column {name!r}; it has {some(self.names)}")
 
@@ -75,7 +75,7 @@ class Table:
         return floats(column)
 
     def labels(self, name: str, as_texts: bool) -> NDArray[np.float64] | list[str | None]:
-        """A column of labels: numbers where all are, unless these are wanted as texts too."""
+        """A column of labels: numbers if all entries are numbers and texts were not asked for."""
         column = self.column(name)
         if not (is_text(column.type) or as_texts):
             return self.numbers(name)

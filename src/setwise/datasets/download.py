@@ -64,7 +64,7 @@ def fetch(info: Info) -> None:
 
 
 def not_had(info: Info, tried: list[str]) -> DownloadError:
-    """The error that says what was tried and what to do."""
+    """The error that lists what was tried and what to do."""
     folder = data_folder()
     local = "SETWISE_DATA is not set" if folder is None else f"SETWISE_DATA={folder} lacks it"
     if folder is not None and not folder.is_dir():

@@ -36,7 +36,7 @@ def cache_folder() -> Path:
 
 
 def present(info: Info) -> tuple[str, Path] | None:
-    """("local folder" or "cache", its path) for the first folder that has every file of the set."""
+    """("local folder" or "cache", its path) of the first folder that has every file of the set."""
     for kind, folder in (("local folder", data_folder()), ("cache", cache_folder())):
         if folder and info.files and all((folder / f.path).is_file() for f in info.files):
             return kind, folder

@@ -69,7 +69,7 @@ class OnDask:
         self.client = client
 
     def table(self, X: Any) -> Any:
-        """X as learners know it: what is on the workers stays there."""
+        """X as learners read it: parts that are on the workers stay there."""
         if not of_dask(X):
             return X
         with self._naming_lost(self._workers()):
@@ -88,7 +88,7 @@ class OnDask:
 
     @contextmanager
     def _naming_lost(self, workers: list[str]) -> Iterator[None]:
-        """Whatever follows from the loss of a worker becomes an error that says so."""
+        """Turns every error that follows from the loss of a worker into one that names it."""
         try:
             yield
         except Exception as error:
@@ -109,7 +109,7 @@ class OnDask:
         return sorted(self.client.nthreads())
 
     def _lost(self, workers: list[str], patience: float) -> list[str]:
-        """Those of the workers that are gone, or are found to be so within so many seconds."""
+        """The workers that are gone, or turn out to be gone within so many seconds."""
         end = time.monotonic() + patience
         while not (lost := sorted({*workers} - {*self._workers()})) and time.monotonic() < end:
             time.sleep(0.05)
@@ -200,12 +200,12 @@ def _send(client: Any, X: Any, share: Share, worker: str) -> Any:
 
 
 def _of_connection(error: BaseException) -> bool:
-    """Whether an error says that another process has gone, not what went wrong."""
+    """Whether an error only says that another process has gone."""
     return isinstance(error, OSError) or any(said in str(error) for said in GONE)
 
 
 def _versions() -> tuple[Any, ...]:
-    """What must be alike for processes to take the same decisions."""
+    """What must be equal in all processes for them to take the same decisions."""
     out: list[Any] = [platform.python_version(), torch.backends.cpu.get_cpu_capability()]
     for name in ALIKE:
         try:
@@ -216,7 +216,7 @@ def _versions() -> tuple[Any, ...]:
 
 
 class _Watched(Progress):
-    """Ends a fit of which the client wants to hear no more."""
+    """Ends a fit that the client has cancelled."""
 
     key: Any = ""  # of the task on this worker
 

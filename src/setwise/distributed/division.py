@@ -104,7 +104,7 @@ def _owners(held: list[Ints], n_rows: int) -> Ints:
 
 
 def _by_rows(members: Ints, sizes: Ints, n: int) -> Ints:
-    """The share of each set where sets follow one another by the mean number of their rows."""
+    """The share of each set, with sets ordered by the mean of their row numbers."""
     middle = np.add.reduceat(members, np.cumsum(sizes) - sizes) / sizes
     order = np.argsort(middle, kind="stable")
     share = np.empty(len(sizes), np.int64)

@@ -1,4 +1,4 @@
-"""What a family of distributions must know, and how torch distributions are taken apart."""
+"""The interface of a family of distributions, and access to the parts of torch distributions."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def point_estimate(d: Distribution) -> Tensor:
 
 
 def interval(d: Distribution, level: float) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """The middle interval that holds each target with this probability (or more, for counts).
+    """The central interval that holds each target with this probability (or more, for counts).
 
     >>> low, high = interval(torch.distributions.Normal(torch.zeros(1), torch.ones(1)), 0.9)
     >>> print(low.round(3), high.round(3))

@@ -23,7 +23,7 @@ __all__ = ["Categorical"]
 class Categorical(Family):
     """Classes 0, …, C−1 with probabilities softmax(raw); distribution functions use their order.
 
-    `labels` are what the classes are called, where they have names.
+    `labels` are the names of the classes, if they have any.
 
     >>> Categorical(3)(torch.zeros(1, 3)).probs
     tensor([[0.3333, 0.3333, 0.3333]])

@@ -47,7 +47,7 @@ class NegativeBinomial(NonNegative):
         return raw + sign * change, shared + change[: len(shared)]
 
     def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
-        """exp(logits) is what the variance has beyond the mean, over the mean."""
+        """exp(logits) is the excess of the variance over the mean, relative to the mean."""
         excess = max(deviation**2 / mean - 1.0, 0.1)
         return {
             "log_total_count": (math.log(mean / excess), 1.0),

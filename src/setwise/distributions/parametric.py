@@ -19,7 +19,7 @@ __all__ = ["NonNegative", "ParametricFamily", "RateFamily"]
 
 
 class ParametricFamily(Family):
-    """A family that says in `links` which raw number stands behind each parameter.
+    """A family whose `links` map each parameter to a raw number.
 
     A raw number whose name begins with "log_" is the logarithm of the parameter. A parameter that
     is also a field of the family is what the user chose: "shared", "predicted" or a fixed number.

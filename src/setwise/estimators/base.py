@@ -51,7 +51,7 @@ from setwise.validation import Split, fit_best, hold_out
 
 __all__ = ["AggregateEstimator"]
 
-# What held-out sets have chosen, which a last fit to other sets keeps.
+# What held-out sets chose, which `refit` keeps.
 _CHOSEN = (
     "shared_", "spread_", "history_", "leaderboard_", "validation_", "held_out_score_",
     "constant_score_",
@@ -111,8 +111,8 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         there are several, its penalty and how many steps it takes, and the scale of the targets
         around the predictions, since residuals of sets learned from are too small. Then the choice
         is fitted to all sets. `eval` is a pair (X, observations) that is held out instead, and not
-        learned from in the end. `leaderboard_` lists what was tried, `validation_` says what the
-        held-out sets had of their own: their "rows", or where all share rows only the "sets".
+        learned from in the end. `leaderboard_` lists what was tried, `validation_` is "rows" if the
+        held-out sets share no rows with the others, and "sets" if they do.
 
         Ctrl-C ends a fit after the step that is under way and keeps the best model so far, where
         the learner makes steps; `interrupted_` says so. A second one ends it at once.
@@ -246,14 +246,14 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         return seen.whole()
 
     def _told(self, observations: Any) -> list[Observations]:
-        """Observations with what was learned of their aggregates filled in."""
+        """Observations with the learned parameters of their aggregates filled in."""
         return [self.unknowns_.settled(o, self.shared_) for o in self._in_order(observations)]
 
     @property
     def aggregates_(self) -> list[Aggregate | dict[Any, Aggregate]]:
-        """The aggregates of which something was learned, with that filled in.
+        """The aggregates that have learned parameters, with these filled in.
 
-        Where labellers were named, `Observations(…, by=…)`, one for each.
+        One for each labeller, where these were named by `Observations(…, by=…)`.
         """
         self._check_fitted()
         return self.unknowns_.aggregates(self.shared_)

@@ -26,9 +26,9 @@ class AggregateClassifier(AggregateEstimator, PredictsClasses):
     `n_classes` is their number, or the class labels in order; None asks the observations: names of
     classes in y or in the columns of a frame, else the numbers that y has. In observations whose y
     holds numbers class i is the number i, in predictions it is the i-th label, see `classes_`.
-    `n_restarts` is how many random beginnings are compared where classes can be swapped or
-    collapse; None is a good number. For similarity and triplets of three classes or more, any
-    number but 1 means a single beginning, with the clusters of an embedding.
+    `n_restarts` is how many random starts are compared where classes can be swapped or collapse;
+    None chooses a suitable number. For similarity and triplets of three classes or more, any number
+    but 1 means a single start, from the clusters of an embedding.
 
     >>> import numpy as np, setwise as sw
     >>> X = np.random.default_rng(0).normal(size=(200, 2))

@@ -21,9 +21,10 @@ class AggregateRegressor(AggregateEstimator, PredictsNumbers):
     """Predicts a number for each individual, from labels given to sets of them.
 
     `distribution` is a family such as `setwise.Normal(scale="predicted")`, or the name of one;
-    `learner` likewise. Sets that share rows: `overlap="auto"` takes linear observations of normal
-    targets jointly where that can be had, and others as independent, as "independent" does all;
-    "joint" is an error where it cannot be had. `overlap_` says what a fit did, and why.
+    `learner` likewise. `overlap` says how sets that share rows are treated. With "auto" linear
+    observations of normal targets have their joint likelihood where it can be computed, and all
+    others count as independent; with "independent" all do; with "joint" it is an error if there is
+    no joint likelihood. `overlap_` says what a fit did, and why.
 
     >>> import numpy as np, setwise as sw
     >>> X = np.random.default_rng(0).normal(size=(200, 2))

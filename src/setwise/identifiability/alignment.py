@@ -25,7 +25,7 @@ LEAST = 1e-9  # smaller probabilities are raised to this when classes are matche
 
 @dataclass(frozen=True)
 class Alignment:
-    """Targets are `slope`·z + `shift` of what the model says; class c is its class `classes[c]`.
+    """Targets are `slope`·z + `shift`, with z from the model; class c is its class `classes[c]`.
 
     The default changes nothing.
 
@@ -72,7 +72,7 @@ class Alignment:
 
     @classmethod
     def from_facts(cls, facts: dict[str, Any]) -> Self:
-        """The one that `facts` describes."""
+        """The alignment that `facts` describes."""
         classes = facts["classes"]
         return cls(**{**facts, "classes": None if classes is None else tuple(classes)})
 
@@ -185,7 +185,7 @@ def _common_factor(distribution: Distribution, z: Floats) -> Alignment:
 
 
 def _affine(identifiability: Identifiability, distribution: Any, z: Floats) -> Alignment:
-    """Shift, stretch, or both, and the sign where that is open too."""
+    """Shift, stretch, or both; and the sign, if that is open too."""
     signs = (1.0, -1.0) if identifiability.sign else (1.0,)
     found = [_one_sign(identifiability, distribution, sign, z) for sign in signs]
     loc = np.asarray(distribution.loc.detach().double())

@@ -52,7 +52,7 @@ Bools = NDArray[np.bool_]
 
 @dataclass
 class _Single:
-    """What sets of one member show: P(y | class), as a matrix (outcomes, classes)."""
+    """What sets of one member determine: P(y | class), as a matrix (outcomes, classes)."""
 
     matrix: NDArray[np.float64]
 
@@ -77,7 +77,7 @@ class _Single:
 
 @dataclass
 class _Map:
-    """What T shows for sets of one size, from all tuples of classes or a random sample of them."""
+    """What T determines for sets of one size, from all tuples of classes or a random sample."""
 
     aggregate: Aggregate
     size: int
@@ -156,7 +156,7 @@ View = _Single | _Map
 
 
 def _views(o: Observations, n_classes: int, most: int) -> Sequence[View]:
-    """What these observations show of classes, from at most so many set sizes; empty if nothing."""
+    """What these observations determine of classes, from so many set sizes; empty if nothing."""
     aggregate, sizes = o.aggregate, np.unique(o.sets.individuals)
     if len(sizes) > most:  # small sets show most; of others, sizes with and without a common factor
         near = sizes[: most // 2]
@@ -178,7 +178,7 @@ def _views(o: Observations, n_classes: int, most: int) -> Sequence[View]:
 
 
 def _given_class(aggregate: Aggregate, o: Observations, n_classes: int) -> NDArray[np.float64]:
-    """P(y | class) of sets of one, for every y there can be, or else every y there is."""
+    """P(y | class) of sets of one, for every possible y, or else for every observed one."""
     y: Any = aggregate.outcome(Targets(n_classes, True), 1).values
     if y is None:
         assert o.y is not None

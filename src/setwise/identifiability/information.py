@@ -110,7 +110,7 @@ class Coefficients:
         return basis
 
     def _concerned(self, o: Observations, basis: Floats, shift: bool) -> NDArray[np.bool_]:
-        """Which sets these directions change at all, other than by a shift that goes unnoticed."""
+        """Which sets these directions change, other than by a shift that goes unnoticed."""
         if not len(o):
             return np.zeros(0, dtype=bool)
         out = np.full(len(o), bool(basis[self.n_raw :].any()))

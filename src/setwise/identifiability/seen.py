@@ -1,4 +1,4 @@
-"""What the y that were seen leave open, where others of their kind would not have."""
+"""What the observed y leave open, although other y of their kind would not."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SURE = 40.0  # a logit
 def left_open_by_y(objective: Objective, whole: Identifiability) -> list[str]:
     """Sentences about changes of all targets that none of these sets would notice.
 
-    `whole` is what labels of their kind leave open whatever y is: that is not said again.
+    `whole` is what labels of their kind leave open whatever y is: that is not repeated.
     """
     if isinstance(objective.family, Categorical):
         return [
@@ -59,7 +59,7 @@ def _orders(n: int) -> Iterator[list[int]]:
 
 
 def _rearranged(objective: Objective, whole: Identifiability) -> list[str]:
-    """Classes that may change places as far as these y tell."""
+    """Classes that may change places without changing the likelihood of these y."""
     n = objective.n_outputs
     if whole.permutation or whole != "exactly" or n > MOST:
         return []

@@ -1,7 +1,8 @@
 """Posterior-predictive checks: is what was seen of sets what the model expects to see?
 
 Each statistic of the observed y is compared with the same statistic of y simulated from the model.
-It is meant for sets that the model has not learned from: residuals of others are too small.
+It is meant for sets that the model has not learned from: residuals of the sets it learned from are
+too small.
 
 Gelman, Meng & Stern, "Posterior predictive assessment of model fitness via realized
 discrepancies", Statistica Sinica 1996.
@@ -52,7 +53,7 @@ class Check:
 
     @property
     def findings(self) -> list[Finding]:
-        """The tests that came out against the model."""
+        """The tests that reject the model."""
         return [test for test in self.tests if test.words]
 
     def __str__(self) -> str:

@@ -25,7 +25,7 @@ CHUNK = 4_000_000
 def set_gradients(term: Term, raw: Tensor, shared: Tensor) -> tuple[Floats, Floats]:
     """Gradients of each set's weight · log p(y): at its members (flat), and in shared parameters.
 
-    What comes from several sets' members is not added up.
+    Gradients of several sets at one row are not added up.
     """
     leaf = term.sets.members(raw.detach()).clone().requires_grad_()
     own = shared.detach().clone().requires_grad_()
@@ -125,7 +125,7 @@ def _over_neighbours(g: Floats, rows: sparse.csr_array, joint: NDArray[np.bool_]
 
 
 def _no_less(outer: Floats, alone: Floats) -> Floats:
-    """The sum over neighbours, which need not be positive, held above a share of that of sets."""
+    """The sum over neighbours, kept above a share of the sum over sets, as it may be negative."""
     size, axes = linalg.eigh(alone)
     kept = size > 1e-12 * max(float(size[-1]), 1e-300)
     root = axes[:, kept] * np.sqrt(size[kept])

@@ -1,4 +1,4 @@
-"""How sure a linear model is of its coefficients: observed information, and a sandwich over sets.
+"""Standard errors of linear models: observed information, and a sandwich over sets.
 
 With H the Hessian of −Σ log p(y) in the coefficients (and of a ridge penalty, if there is one),
 and g_s the gradient of set s, the covariance of the estimates is
@@ -40,7 +40,7 @@ OPEN = 1e-6  # of a combination of coefficients: more within open directions, an
 
 
 class Facts(TypedDict):
-    """What is no array of `StandardErrors`."""
+    """The fields of `StandardErrors` that are not arrays."""
 
     n: int
     effective: float
@@ -63,7 +63,7 @@ class StandardErrors:
         units: The unit of each output.
         information: The covariance from the observed information.
         sandwich: The covariance that is robust to how targets scatter.
-        null: Directions that no label shows, as orthonormal columns.
+        null: Directions that no label depends on, as orthonormal columns.
         n: The number of sets, or of rows where there are fewer.
         effective: The number of coefficients that were estimated; a penalty makes it smaller.
         penalised: Whether there is a ridge penalty.
@@ -110,7 +110,7 @@ class StandardErrors:
         return np.asarray(np.where(self.is_open(combinations), np.nan, out))
 
     def is_open(self, combinations: Floats) -> NDArray[np.bool_]:
-        """Which combinations (k, d) no label shows, wholly or in part."""
+        """Which combinations (k, d) the labels do not determine, wholly or in part."""
         lost = np.linalg.norm(combinations @ self.null, axis=1)
         return np.asarray(lost > OPEN * np.linalg.norm(combinations, axis=1))
 
@@ -175,7 +175,7 @@ class StandardErrors:
         return out
 
     def facts(self) -> dict[str, Any]:
-        """What is no array, fit for JSON."""
+        """The fields that are not arrays, ready for JSON."""
         names = ("n", "effective", "penalised", "shares", "away", "saddle")
         return {name: getattr(self, name) for name in names}
 
@@ -183,7 +183,7 @@ class StandardErrors:
     def of_file(
         cls, arrays: dict[str, Floats], facts: dict[str, Any], width: int, outputs: int
     ) -> StandardErrors:
-        """What `arrays` and `facts` tell, once they fit a model of so many features and outputs."""
+        """The errors that `arrays` and `facts` describe, if they fit a model of this shape."""
         told: dict[str, Any] = {**arrays, **checked(facts, Facts, "standard errors")}
         out = cls(**told)
         lengths = [len(out.mean), len(out.scale), len(out.units)]

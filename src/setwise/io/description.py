@@ -50,7 +50,7 @@ class Constant(TypedDict):
 
 
 class Number(TypedDict):
-    """A number that was learned of an aggregate."""
+    """A learned parameter of an aggregate."""
 
     name: str
     start: float
@@ -58,7 +58,7 @@ class Number(TypedDict):
 
 
 class Learned(TypedDict):
-    """What was learned of aggregates that are written alike."""
+    """The learned parameters of aggregates that are written alike."""
 
     aggregate: dict[str, Any]
     unknown: list[Number]
@@ -109,7 +109,7 @@ def seal(body: dict[str, Any]) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """numpy's numbers and arrays as JSON has them."""
+    """numpy's numbers and arrays as JSON values."""
     if isinstance(value, np.generic | np.ndarray):
         return value.tolist()
     raise TypeError(f"{type(value).__name__} is not fit for JSON: {value!r}"[:500])

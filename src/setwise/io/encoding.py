@@ -1,9 +1,9 @@
 """Arguments of estimators and learners as JSON values, and back: no pickle, no code.
 
 JSON values stay as they are; other things are objects with a `kind`: tuples, dicts, arrays, paths,
-devices, families, aggregates, learners and scikit-learn's estimators. Of what has no such form (a
-function, a torch module) only a description is kept. Classes are looked up by name among those that
-are known, never imported.
+devices, families, aggregates, learners and scikit-learn's estimators. Of values without such a form
+(a function, a torch module) only a description is kept. Classes are looked up by name among those
+that are known, never imported.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _array(items: list[Any], dtype: str, shape: list[int]) -> Any:
 
 
 def known(name: Any, classes: dict[str, Any], what: str) -> Any:
-    """The class of this name; ValueError where it is none of these."""
+    """The class of this name; a ValueError if it is not one of these."""
     if not isinstance(name, str) or name not in classes:
         raise ValueError(
             f"{str(name)[:60]!r} is not a known {what}; known are {some(sorted(classes))}. If it "

@@ -299,7 +299,7 @@ class _Graph:
         raise NotImplementedError(f"the mean of {est.family_!r}")
 
     def model(self, est: Any) -> ModelProto:
-        """The whole, with what a reader must know as properties."""
+        """The whole model, with what a reader must know as properties."""
         from onnx import TensorProto, helper
 
         def value(name: str, *shape: Any) -> Any:

@@ -161,7 +161,7 @@ def _describe(
 
 
 def _learned(unknowns: Unknowns) -> list[dict[str, Any]]:
-    """Of which aggregates something was learned, fit for JSON."""
+    """The learned parameters of aggregates, ready for JSON."""
     out = []
     for name, kind in unknowns.kinds.items():
         try:
@@ -293,7 +293,7 @@ def _vector(values: list[float], length: int, what: str) -> torch.Tensor:
 
 
 def _try(est: Any, probe: bool) -> None:
-    """Raises unless all parts of what was loaded go together, and give numbers for a row."""
+    """Raises unless the loaded parts fit together and predict finite numbers for a row."""
     n = len(est.family_.outputs)
     alignment, facts = est.alignment_, est.identifiability_
     orders = [*(facts.orders or ()), *([alignment.classes] if alignment else [])]

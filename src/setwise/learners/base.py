@@ -36,12 +36,12 @@ __all__ = ["Fitted", "Learner", "Model", "Place", "Task", "learners", "models", 
 class Task:
     """What there is to learn.
 
-    `raw` and `shared` are the intercept-only maximum likelihood, where every learner begins.
-    Where `free` is false the observations do not determine the shared parameters of the family,
-    which stay as given: `learned` are the others. `restarts` is how many random beginnings are
-    worth trying: more than one where classes can be swapped or collapse. `guide`, where given, is a
-    first guess of the raw parameters of every row that breaks that symmetry: a learner that begins
-    at a constant should go there first.
+    `raw` and `shared` are the intercept-only maximum likelihood, where every learner begins. Where
+    `free` is false the observations do not determine the shared parameters of the family, which
+    stay as given: `learned` are the others. `restarts` is how many random starts are worth trying:
+    more than one where classes can be swapped or collapse. `guide`, where given, is a first guess
+    of the raw parameters of every row that breaks that symmetry: a learner that begins at a
+    constant should go there first.
     """
 
     X: Any
@@ -80,11 +80,11 @@ class Place(Protocol):
     """Other processes, where a learner that `distributes` is fitted."""
 
     def table(self, X: Any) -> Any:
-        """X as learners know it, also where it is with the other processes."""
+        """X as learners read it, also if it is held by the other processes."""
         ...
 
     def fit(self, learner: Any, task: Task) -> Fitted:
-        """What `learner.fit(task)` gives, from their work."""
+        """The result of `learner.fit(task)`, computed by those processes."""
         ...
 
 
@@ -110,7 +110,7 @@ class Model(ABC):
 
     @classmethod
     def reopen(cls, folder: Path, facts: dict[str, Any], **options: Any) -> Model:
-        """`load` with those of the options that it takes."""
+        """`load`, given only the options that it takes."""
         taken = inspect.signature(cls.load).parameters
         return cls.load(folder, facts, **{k: v for k, v in options.items() if k in taken})
 
@@ -153,7 +153,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         return ALONE
 
     def for_steps(self, steps: int) -> Learner:
-        """The learner that takes so many steps, where it takes any."""
+        """The same learner with this number of steps, if it takes steps."""
         return self
 
     def candidates(self, task: Task) -> list[Learner]:
@@ -161,7 +161,7 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         return [self]
 
     def threads(self, task: Task) -> int | None:
-        """The number of threads that this fit is worth; None where the user has decided."""
+        """The number of threads worth using for this fit; None where the user has chosen."""
         features = n_features(task.X)
         return worth(math.inf if features is None else n_rows(task.X) * features)
 

@@ -34,10 +34,10 @@ FAINT = 1e-9  # probabilities below this count as this when classes are matched
 class Ensemble(Learner):
     """Copies of a learner, each fitted to sets drawn with replacement, and their average.
 
-    Averages err less than their members, and how far the members differ says how uncertain they
-    are: `predict(X, return_std=True)`. With `resample=None` all copies see all sets and differ by
-    their random numbers only. What set labels cannot tell (the order of classes, a shift) may
-    differ from copy to copy; each is matched to the first before the average is taken.
+    Averages have smaller errors than their members, and the spread of the members measures the
+    uncertainty: `predict(X, return_std=True)`. With `resample=None` all copies see all sets and
+    differ by their random numbers only. What set labels cannot tell (the order of classes, a shift)
+    may differ from copy to copy; each is matched to the first before the average is taken.
 
     Copies are fitted one after another, or as `joblib.parallel_config` says: by several processes,
     or by the workers of a Dask cluster.
@@ -198,7 +198,7 @@ def average(outputs: Sequence[str], raws: Tensor, weights: Sequence[float]) -> T
 
 @dataclasses.dataclass(frozen=True)
 class Match:
-    """What turns one model into the like of another: classes in another order, or a new zero."""
+    """How to match one model to another: classes in another order, or another zero."""
 
     classes: tuple[int, ...] | None = None
     slope: float = 1.0
@@ -206,7 +206,7 @@ class Match:
     offset: tuple[float, ...] = ()  # of raw parameters beside other shared ones
 
     def __call__(self, raw: Tensor) -> Tensor:
-        """Raw parameters as the other model would have them."""
+        """Raw parameters, matched to the other model."""
         if any(self.offset):
             raw = raw + torch.tensor(self.offset, dtype=raw.dtype)
         if self.classes is not None:
@@ -223,7 +223,7 @@ def at_shared(family: Family, raw: Tensor, own: Tensor, other: Tensor) -> Tensor
 
 
 def match(open: Identifiability | None, to: Tensor, raw: Tensor) -> Match:
-    """How to turn `raw` of some rows into the like of `to`, in what labels cannot tell."""
+    """How to match `raw` of some rows to `to`, in what the labels leave open."""
     if open is None or to is raw:
         return Match()
     if open.permutation:
@@ -239,7 +239,7 @@ def match(open: Identifiability | None, to: Tensor, raw: Tensor) -> Match:
 
 
 def _order(open: Identifiability, agreement: NDArray[np.float64]) -> tuple[int, ...]:
-    """For each class, which of the other model's is most like it, among those that may be."""
+    """For each class, the most similar class of the other model, among those that may match."""
     if open.orders is not None:
         total = [agreement[np.arange(len(order)), list(order)].sum() for order in open.orders]
         return tuple(open.orders[int(np.argmax(total))])
@@ -255,7 +255,7 @@ Part = TypedDict("Part", {"class": str, "facts": dict[str, Any]})
 
 
 class Parts(TypedDict):
-    """What a file tells of an ensemble."""
+    """The saved form of an ensemble."""
 
     parts: list[Part]
     weights: list[float]

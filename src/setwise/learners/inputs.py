@@ -58,7 +58,7 @@ def _as_floats(X: NDArray[Any]) -> NDArray[np.float64]:
 
 
 def _check_numbers(X: Any) -> None:
-    """Raises where a table that is no frame has no features, or numbers of no use to any learner.
+    """Raises where a table other than a frame has no features, or numbers that no learner can use.
 
     Missing values are for the learner to judge; frames are read, and judged, by an `Encoder`.
     """
@@ -81,7 +81,7 @@ def _check_numbers(X: Any) -> None:
 
 
 def _too_large(X: Any) -> tuple[int, ...] | None:
-    """Where the first number is that no learner can use."""
+    """The place of the first number that no learner can use."""
     if hasattr(X, "detach"):
         far = X.detach().abs() > LARGEST if X.is_floating_point() else X.new_zeros(0)
         return tuple(far.nonzero()[0].tolist()) if bool(far.any()) else None

@@ -1,4 +1,4 @@
-"""Ctrl-C during a fit: it ends after the step that is under way, and what was learned is kept."""
+"""Ctrl-C during a fit: it ends after the current step, and what was learned is kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["interruptible", "note_step", "stop", "stopped"]
 
 
 class _Wish:
-    """Whether somebody wants the fit to end, and whether it has made a step that can be kept."""
+    """Whether the user wants the fit to end, and whether it has made a step that can be kept."""
 
     asked = False
     steps = 0

@@ -20,7 +20,7 @@ RARER = 1.5  # each further line comes after so many times the time before it
 
 
 class Progress:
-    """Collects what happens at each step of a fit, and shows it where that is wanted.
+    """Collects what happens at each step of a fit, and shows it on demand.
 
     `verbose=0` is silent; otherwise a bar is drawn if the output is a terminal, and else a line is
     printed now and then.

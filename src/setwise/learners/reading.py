@@ -15,7 +15,7 @@ __all__ = ["ReadsTables", "read_table"]
 
 
 def read_table(X: Any) -> Any:
-    """X for a fit: a frame in numbers, with the encoder that its columns ask for."""
+    """X for a fit: a frame in numbers, with the encoder for its columns."""
     X = FileRows(X) if isinstance(X, Files) else as_table(X)
     if is_frame(X):
         X = Encoder.of(X).encode(X)

@@ -1,4 +1,4 @@
-"""Starts that no row's gradient leaves, and the way out of them.
+"""Starting points where every row's gradient vanishes, and the way out of them.
 
 Learners begin at the model without features. Where every set has the same counts, for a parity, a
 range, and other labels, the gradient of every row is zero there (or carries nothing but noise)
@@ -34,11 +34,11 @@ WEAK = 0.02  # information in a member's gradient, in units of 1/K of that in it
 NONE = 1e-9  # so little is none at all
 EXAMINED = 5_000  # sets that are looked at
 LEARNED, FIRST = 1_600, 300  # sets that a guide is learned from, and at first
-HELD_OUT = 0.25  # of them, to compare beginnings by
+HELD_OUT = 0.25  # of them, to compare random starts by
 COLUMNS, SMOOTH = 40, 40  # features that are taken as they are, and smooth functions of them
 BEGINNINGS, SHORT = 4, 15  # of each kind, and the steps after which the best go on
 KEPT, LONG = 2, 30
-RESTARTS = 5  # of a network, which makes beginnings of its own
+RESTARTS = 5  # of a network, which has random starts of its own
 CERTAIN, LEAST = 2.0, 1e-3  # standard errors, and mean, by which a guide must be better per set
 
 
@@ -134,7 +134,7 @@ def _features(task: Task) -> Floats | None:
 
 
 def _some(objective: Objective, most: int, rng: np.random.Generator) -> Objective:
-    """At most so many sets, of each kind in its share."""
+    """At most so many sets, with each kind in proportion."""
     share = min(1.0, most / max(objective.n_sets, 1))
     parts = []
     for term in objective.terms:
@@ -144,7 +144,7 @@ def _some(objective: Objective, most: int, rng: np.random.Generator) -> Objectiv
 
 
 def _explained(part: Objective, task: Task, table: Floats) -> bool:
-    """Whether the sets' gradients tell anything about the features: a score test."""
+    """Whether the sets' gradients depend on the features: a score test."""
     scores = []
     for term in part.terms:
         members = task.raw.expand(len(term.sets.indices), -1).clone().requires_grad_()

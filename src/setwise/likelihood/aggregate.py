@@ -146,12 +146,12 @@ class Aggregate(ABC):
         return own if inner is None else own + inner.learned
 
     def unknown(self, family: Family, y: Any = None) -> tuple[Unknown, ...]:
-        """One for each name in `learned`; the y that were seen tell where to begin."""
+        """One for each name in `learned`; the start comes from the observed y."""
         inner = getattr(self, "aggregate", None)
         return () if inner is None else inner.unknown(family, y)
 
     def with_values(self, values: Sequence[Any]) -> Self:
-        """The same with what is `learned` filled in, by numbers or by tensors.
+        """The same aggregate with its `learned` fields filled in, by numbers or by tensors.
 
         A tensor is of one number, or of one for each set, which the rules then have to take.
         """
@@ -162,7 +162,7 @@ class Aggregate(ABC):
         )
 
     def take(self, which: Any) -> Self:
-        """The aggregate of these sets only: numbers that it has for each set are taken along."""
+        """The aggregate of these sets only: fields with an entry for each set are taken too."""
         fields = ((name, getattr(self, name)) for name in self.learnable)
         each = {n: v[which] for n, v in fields if isinstance(v, Tensor) and v.ndim}
         return self._with(each, lambda inner: inner.take(which))
@@ -189,7 +189,7 @@ class Aggregate(ABC):
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:
-        """Some that tests can try; `n_classes` is for targets that are classes."""
+        """Examples for tests; `n_classes` is for targets that are classes."""
         return [cls()]
 
     def check(self, sets: Sets, y: Any) -> NDArray[Any] | None:
@@ -202,10 +202,10 @@ class Aggregate(ABC):
             )
         return self.check_y(sets, y)
 
-    # ---- classes that y tells of
+    # ---- the classes that y implies
 
     def told_classes(self, y: Any) -> int | None:
-        """How many classes there are at least, as far as y or the aggregate itself tells."""
+        """The least number of classes that y or the aggregate itself implies."""
         inner = getattr(self, "aggregate", None)
         if inner is not None:
             told: int | None = inner.told_classes(y)

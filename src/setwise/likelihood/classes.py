@@ -1,4 +1,4 @@
-"""Which classes there are, as far as observations tell."""
+"""Which classes there are, according to the observations."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["class_labels", "in_order"]
 
 
 def class_labels(given: Any, observations: Sequence[Observations]) -> NDArray[Any]:
-    """The class labels in order: as given (their number, or a list), else what y tells.
+    """The class labels in order: as given (their number, or a list), else from y.
 
     >>> import setwise as sw
     >>> few = sw.Observations(sw.Direct(), [[0], [1], [2]], ["cat", "dog", "cat"])

@@ -33,7 +33,7 @@ Numbered = tuple[Any, tuple[Any, ...] | None]  # y in numbers, and the class lab
 
 @dataclass(frozen=True)
 class Targets:
-    """What is known of the members' targets."""
+    """What is known about the members' targets."""
 
     n_classes: int | None = None  # None where targets are not classes, or this is not known yet
     discrete: bool | None = None  # whether two targets can be equal; None where not known yet
@@ -123,11 +123,11 @@ class Outcome(ABC):
 
     @property
     def unsaid(self) -> float | None:
-        """What y is where none is given, as the members are listed in the order that it means."""
+        """The y where none is given: the members are listed in the order it stands for."""
         return next((value for value in self.members if value is not None), None)
 
     def told(self, y: Any) -> int | None:
-        """How many classes there are at least, as far as y tells."""
+        """The least number of classes that y implies."""
         return None
 
     def in_order(self, y: Any, place: Ints) -> Any:

@@ -37,7 +37,7 @@ class Rule:
     counts: bool = False
 
     def check_counts(self, sets: Sets) -> None:
-        """Raises where members stand for several individuals, and the rule cannot say so."""
+        """Raises where members stand for several individuals and the rule does not support that."""
         if not self.counts and sets.counts is not None and (sets.counts > 1).any():
             raise ValueError(
                 f"{self.aggregate.__name__} of {self.distribution.__name__} targets reads members "
@@ -99,7 +99,7 @@ def _place(function: RuleFunction) -> str:
 
 
 def _again(before: RuleFunction, function: RuleFunction) -> bool:
-    """Whether a module was loaded again, or a cell of a notebook run again."""
+    """Whether this is the same rule, from a module or a notebook cell that was run again."""
     before, function = inspect.unwrap(before), inspect.unwrap(function)
     interactive = function.__module__ == "__main__"
     same = (before.__module__, before.__qualname__) == (function.__module__, function.__qualname__)

@@ -1,7 +1,7 @@
-"""y as people write it, in numbers: yes and no, win, loss and tie, names of classes.
+"""y as people write it, converted to numbers: yes and no, win, loss and tie, names of classes.
 
 What a text means follows from the outcome that an aggregate declares, so that all aggregates read
-the same words. What is not clear is an error that shows how to say it.
+the same words. A word that is not clear is an error that shows how to state its meaning.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ORDINALS = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "
 
 
 def words_of(values: Sequence[float], own: Mapping[str, float], members: Any) -> dict[str, float]:
-    """Every word that is clear: its own, those that point at a member, and yes and no.
+    """Every word that is understood: its own, those that point at a member, and yes and no.
 
     >>> words_of([0.0, 0.5, 1.0], {"win": 1.0}, (1.0, 0.0))["b"]
     0.0

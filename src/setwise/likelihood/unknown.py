@@ -1,4 +1,4 @@
-"""Numbers of an aggregate that are not known and learned by a fit, such as how noisy labels are.
+"""Parameters of an aggregate that a fit learns, such as how noisy labels are.
 
 An aggregate declares them: the fields named in `Aggregate.learnable` may hold the text "learned"
 (and then hold no other text), and `unknown` says for each of them where a fit begins and what

@@ -86,7 +86,7 @@ def _fit_and_score(
 
 @dataclass(frozen=True, repr=False)
 class SearchResult:
-    """What a search found.
+    """The result of a search.
 
     Attributes:
         best_params_: The parameters of the best trial.
@@ -204,7 +204,7 @@ def _set(est: Any, params: dict[str, Any]) -> Any:
 
 
 def _domain(name: str, spec: Any) -> Any:
-    """What Optuna draws from for this entry of a space."""
+    """The Optuna distribution of this entry of a space."""
     from optuna import distributions
 
     if isinstance(spec, list) and spec:  # by number, since choices may be of any type

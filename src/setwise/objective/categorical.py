@@ -66,7 +66,7 @@ class ClassTerm(AutodiffTerm):
         return self.cut(self.observations)
 
     def cut(self, o: Observations) -> list[Observations]:
-        """These observations, of the same sets, in such parts."""
+        """The given observations, of the same sets, in these parts."""
         cells = len(o.sets.indices) * len(self.family.outputs)
         if cells <= CELLS:
             return [o]
@@ -146,7 +146,7 @@ class ClassTerm(AutodiffTerm):
 
 
 class _ClassPoint(Point):
-    """The change of the members' probabilities by y, and of their variances."""
+    """How y changes the members' probabilities, and their variances."""
 
     def __init__(self, term: ClassTerm, raw: Tensor, shared: Tensor) -> None:
         self.term, self.place = term, (raw, shared)

@@ -78,9 +78,9 @@ def objective_of(
 
 
 def check_informative(objective: Objective, raw: Tensor, shared: Tensor) -> None:
-    """Raises where nothing tells rows apart: one number, or labels that one class explains.
+    """Raises where nothing distinguishes rows: one set, or labels that a single class explains.
 
-    There the likelihood grows without end as a model gets surer of itself.
+    There the likelihood grows without bound as the model becomes more certain.
     """
     kinds = objective.observations
     seen = [None if o.weight is None else o.weight > 0 for o in kinds]
@@ -125,7 +125,7 @@ def _check_size(o: Observations) -> None:
 
 
 def _other_task(o: Observations, family: Family) -> str:
-    """Which estimator is for these observations, where it is the other one."""
+    """A hint at the other estimator, where that is the one for these observations."""
     classes = isinstance(family, Categorical)
     try:
         find_rule(type(o.aggregate), (Normal if classes else Categorical).distribution)

@@ -30,10 +30,10 @@ MOVES = 0.1  # of the log scale, after which it is found again
 class JointGaussianTerm(Term):
     """y ~ N(A·loc, scale²·AAᵀ + noise), over all the sets of several `Observations`.
 
-    All is said in directions that are independent at every scale (`Directions`). The likelihood of
-    a set is that of a direction for which the set stands: where there is no noise, that of its y
-    given those of sets before it, disjoint ones first. What others tell already adds nothing. The
-    sum over the sets is the joint likelihood.
+    It is computed in directions that are independent at every scale (`Directions`). The likelihood
+    of a set is that of its own direction: without noise, that of its y given the y of the sets
+    before it, disjoint ones first. A y that the others determine adds nothing. The sum over the
+    sets is the joint likelihood.
     """
 
     quadratic: ClassVar[bool] = True
@@ -64,7 +64,7 @@ class JointGaussianTerm(Term):
         return self._parts
 
     def located(self, number: int) -> tuple[Observations, int]:
-        """The part that a set is of, and its number there."""
+        """The part that a set belongs to, and its number there."""
         for o in self._parts:
             if number < len(o):
                 break
@@ -132,7 +132,7 @@ class JointGaussianTerm(Term):
         return not self.directions.noise.any()
 
     def times_seen(self) -> Floats:
-        """1 for each row in some set: they tell of its one target together."""
+        """1 for each row in some set: together these describe its one target."""
         out = np.zeros(self.n_rows)
         out[self.rows] = 1.0
         return out
@@ -140,7 +140,7 @@ class JointGaussianTerm(Term):
     def take(self, set_numbers: Any) -> Self:
         """The marginal likelihood of these sets; those of one part follow one another.
 
-        Where it would cost too much, as fewer sets may tell too little, their product.
+        Where that would cost too much, the product of their likelihoods.
         """
         which = np.arange(len(self.sets))[set_numbers]
         if np.array_equal(which, np.arange(len(self.sets))):
@@ -196,7 +196,7 @@ class JointGaussianTerm(Term):
         return LeastSquares(_Matrix(self), d.target, unit / (unit * d.unit + d.noise))
 
     def onto(self, each: Floats) -> Floats:
-        """Numbers of the rows named, as numbers of all rows."""
+        """Values at the rows named, as values at all rows."""
         out = np.zeros(self.n_rows)
         out[self.rows] = each
         return out

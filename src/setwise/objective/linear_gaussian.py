@@ -156,13 +156,13 @@ class GaussianTerm(Term):
         return {}
 
     def some(self, n_leaves: int) -> _Part:
-        """Sets enough to tell how so many leaves are coupled to a few percent."""
+        """Enough sets to estimate the coupling of this many leaves to a few percent."""
         if n_leaves not in self._parts:
             self._parts[n_leaves] = self._draw_sets(n_leaves)
         return self._parts[n_leaves]
 
     def _draw_sets(self, n_leaves: int) -> _Part:
-        """Each set with a probability in proportion to its size, the largest ones for certain.
+        """Draws sets in proportion to their sizes, the largest ones for certain.
 
         So many that covariances of the leaves' shares, and pairs of members, are enough.
         """
@@ -305,7 +305,7 @@ class _Residuals:
 
 
 class _GaussianPoint(Point):
-    """Residuals, and what they are made of."""
+    """Residuals, and their parts."""
 
     def __init__(self, term: GaussianTerm, raw: Tensor, shared: Tensor) -> None:
         self.term = term

@@ -1,7 +1,8 @@
-"""Which sets are drawn where some of them stand for all.
+"""Which sets are drawn when a sample of them stands for all.
 
-Sets are put in one random order, and the first of it are drawn. A process that has some of the sets
-only knows their places in the order of all, so that all processes together draw what one would.
+Sets are put in one random order, and the first ones are drawn. A process that has only some of the
+sets knows their places in the order of all, so that all processes together draw the same sample as
+one would.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ Ints = NDArray[np.int64]
 
 
 class Lot(NamedTuple):
-    """The places of sets in a random order of all, between 0 and 1, and what sizes all have.
+    """The places of sets in a random order of all, between 0 and 1, and the sizes of all.
 
     >>> lot = Lot.of(np.array([2, 2, 5, 2]))
     >>> int(lot.among_first(2).sum()), lot.sizes.tolist(), lot.counts.tolist()
@@ -31,13 +32,13 @@ class Lot(NamedTuple):
 
     @classmethod
     def of(cls, sizes: Ints) -> Self:
-        """That of sets of these sizes, which are all that there are."""
+        """The lot of all sets, which have these sizes."""
         n = len(sizes)
         place = (np.random.default_rng(0).permutation(n) + 0.5) / max(n, 1)
         return cls(place, *np.unique(sizes, return_counts=True))
 
     def take(self, which: Any) -> Self:
-        """That of some of the sets."""
+        """The lot of some of the sets."""
         return self._replace(place=self.place[which])
 
     @property
@@ -55,7 +56,7 @@ class Lot(NamedTuple):
         return self.place * self.n < n
 
     def chances(self, enough: float) -> Floats:
-        """For each size the probability to be drawn, in proportion to it, of about `enough` sets.
+        """The chance of each size to be drawn, in proportion to it, for about `enough` sets.
 
         The largest ones are drawn for certain.
         """

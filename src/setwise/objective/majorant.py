@@ -49,7 +49,7 @@ class Majorant(Term):
     def touch(
         self, loc: Floats, shared: Tensor, value: float, slope: float, bend: float, weight: float
     ) -> None:
-        """Makes it that value at these parameters; the scale's derivatives are as given there."""
+        """Gives the bound this value, and these derivatives in the scale, at these parameters."""
         n = len(self.sets)
         total = np.add.reduceat(self.coefficients * loc[self.sets.indices], self.sets.offsets[:-1])
         own = 0.5 * float((self.precision * (total - self.target) ** 2).sum())

@@ -99,7 +99,7 @@ class Objective:
         self.overlap = joined.said
 
     def only(self, terms: Sequence[Term], n_rows: int | None = None) -> Objective:
-        """The loss of these terms, which are parts of its own and not checked again."""
+        """The loss of these terms, which are parts of this one and are not checked again."""
         out = object.__new__(Objective)
         out.family, out.terms = self.family, [term for term in terms if len(term.sets)]
         out.overlap, out.unknowns = self.overlap, self.unknowns
@@ -142,16 +142,16 @@ class Objective:
         return self.family.units(raw, self.own(shared))
 
     def own(self, shared: Tensor) -> Tensor:
-        """Those of the shared parameters that are the family's."""
+        """The shared parameters that belong to the family."""
         return shared[: len(self.family.shared)]
 
     def seen(self, term: Term, shared: Tensor) -> Tensor:
-        """Those that a term knows."""
+        """The shared parameters that a term takes."""
         return self.own(shared) if term.slot is None else shared
 
     @property
     def quadratic(self) -> bool:
-        """Whether it is quadratic in raw."""
+        """Whether the loss is quadratic in raw."""
         return all(term.quadratic for term in self.terms)
 
     @property
@@ -230,9 +230,9 @@ class Objective:
     def start(self, free: bool = True) -> tuple[Tensor, Tensor]:
         """Raw numbers that are the same for all rows, and shared ones, of largest likelihood.
 
-        With `free=False` the shared ones stay at 0 (a scale of 1). What is learned of aggregates
-        stays where it begins: without features, noise would explain everything. An observation that
-        is impossible whatever the parameters is an error.
+        With `free=False` the shared ones stay at 0 (a scale of 1). Learned parameters of aggregates
+        keep their start: without features, noise would explain everything. An observation that is
+        impossible whatever the parameters is an error.
         """
         packed, unit = map(torch.from_numpy, guess(self.family, self.examples.observations))
         n, scale = self.n_outputs, max(self.total_weight, 1e-12)
@@ -307,7 +307,7 @@ class Objective:
 
     @property
     def examples(self) -> Objective:
-        """Sets that are like all others, to look at: itself, where rows are in memory."""
+        """An objective over example sets: this one, where rows are in memory."""
         return self
 
     def of(self, observations: Sequence[Observations], overlap: str) -> Objective:
@@ -359,7 +359,7 @@ class Objective:
     def cut(
         self, n_batches: int, rng: np.random.Generator, peers: Peers = ALONE
     ) -> Iterator[Batch]:
-        """Own shares of so many batches of the sets in random order."""
+        """This process's shares of `n_batches` batches of the sets in random order."""
         # Sets are put in order once for all batches: each batch is then a slice of them.
         shuffled = [term.take(rng.permutation(len(term.sets))) for term in self.terms]
         ends = [np.arange(n_batches + 1) * len(term.sets) // n_batches for term in shuffled]

@@ -19,7 +19,7 @@ OVERLAP = ("auto", "joint", "independent")
 
 
 class Joined(NamedTuple):
-    """The term of some observations together, their numbers, and how that came, in words."""
+    """The joint term of some observations, their numbers, and the reason, in words."""
 
     term: JointGaussianTerm | None
     which: list[int]

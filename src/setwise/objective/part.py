@@ -1,4 +1,4 @@
-"""What one of several processes holds of an objective.
+"""The part of an objective that one of several processes holds.
 
 Each process owns some of the rows and has some of the sets. A row that its sets name and another
 process owns is a guest: its parameters are asked for before the sets are computed, and its
@@ -34,13 +34,13 @@ class Whole(NamedTuple):
 
     @classmethod
     def of(cls, objective: Objective, rows: int) -> Self:
-        """Those of an objective whose sets name so many rows."""
+        """The facts of an objective whose sets name so many rows."""
         o = objective
         return cls(o.quadratic, o.separable, o.of_classes, o.n_sets, o.total_weight, rows)
 
 
 class Guests(NamedTuple):
-    """Rows of a process that are guests elsewhere, and guests that it has: these come last."""
+    """Rows of this process that are guests elsewhere, and its own guests, which come last."""
 
     n_own: int
     away: NDArray[np.int64]  # own rows that others ask for, one process after another
@@ -98,7 +98,7 @@ class Part(Objective):
         return self.peers.sum(rows.sum(0)) / self.facts.rows
 
     def with_guests(self, rows: Tensor) -> Tensor:
-        """Numbers of the own rows, and behind them those of the guests."""
+        """Values at the own rows, followed by those at the guests."""
         guests = self.guests
         if not guests.total:
             return rows
@@ -118,7 +118,7 @@ class Part(Objective):
 
 
 class _PartPoint(Point):
-    """A place that all processes are at, each with rows of its own."""
+    """A point that all processes evaluate, each for its own rows."""
 
     def __init__(self, own: Point, part: Part) -> None:
         self.own, self.of, self.peers = own, part, part.peers
@@ -155,7 +155,7 @@ class _PartPoint(Point):
 
 
 class _SomePoint(_PartPoint):
-    """The same, of some sets that stand for all: only its Hessian is asked for."""
+    """The same point for a sample of the sets: only its Hessian is used."""
 
     def __init__(self, own: Point, part: Part) -> None:
         self.own, self.of, self.peers = own, part, part.peers

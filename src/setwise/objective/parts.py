@@ -1,4 +1,4 @@
-"""Whole sets, some at a time, with the rows that they name: read from a copy of these."""
+"""Whole sets, some at a time, with the rows that they name, read from a copy of the rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ AT_ONCE = 1 / 32  # of the memory that a table may take up, for a part of it: ot
 
 
 class Read(NamedTuple):
-    """Some rows in memory, and the numbers of the sets that they are of, and where members are."""
+    """Some rows in memory, the numbers of their sets, and the places of the members."""
 
     table: Table
     numbers: Ints
@@ -90,5 +90,5 @@ class Parts:
 
 
 def _distinct(members: Ints) -> Ints:
-    """The rows of some members in ascending order: the members themselves, where they are that."""
+    """The distinct rows of some members in ascending order."""
     return members if (np.diff(members) > 0).all() else np.unique(members)

@@ -1,4 +1,4 @@
-"""How well predicted locations suit held-out sets, at the spread that suits them best.
+"""How well predicted locations fit held-out sets, at the best spread for these sets.
 
 A scale fitted to the sets that a model learned from shrinks as the model overfits them, and the
 likelihood of held-out sets at that scale falls long before predictions get worse. So models are
@@ -23,7 +23,7 @@ __all__ = ["HeldOut", "Intercept", "Judged", "judge", "moved_on", "respread", "s
 STEPS = 30  # of Newton's method; one or two are usual
 ENOUGH = 1e-4  # per set: a step that brings less is the last
 FARTHEST = 2.0  # that one step changes a logarithm
-CHANCE = 1.0  # standard errors that a difference may be of by chance
+CHANCE = 1.0  # standard errors up to which a difference may be chance
 
 
 class Intercept(NamedTuple):
@@ -46,8 +46,8 @@ def respread(
 ) -> tuple[Tensor, Tensor]:
     """Raw and shared numbers of the same predictions with another spread.
 
-    Probabilities of classes become more or less sure about those of the constant model. What
-    `change` has beyond the numbers of the family is added to what is learned of aggregates.
+    Probabilities of classes become more or less sure about those of the constant model. Entries of
+    `change` beyond those of the family are added to the learned parameters of aggregates.
     """
     centre = intercept.raw.to(raw) if family.spread_about_constant else raw.new_zeros(())
     n, m = len(family.shared), family.n_spread
@@ -72,9 +72,9 @@ def judge(
     """The mean log-likelihood per set at the best spread, and how that differs from the given one.
 
     A few sets can suit a spread by chance, so there is a penalty for its distance from that of the
-    intercept, with the weight of one set. `begin` is a change to start from. What was learned of
-    aggregates, such as how noisy labels are, can be fitted too much as well: it is part of the
-    spread, unless `learned` is false.
+    intercept, with the weight of one set. `begin` is a change to start from. Learned parameters of
+    aggregates, such as how noisy labels are, can be overfitted as well: it is part of the spread,
+    unless `learned` is false.
     """
     family, total = objective.family, objective.total_weight
     n, m = len(family.shared), family.n_spread

@@ -18,7 +18,7 @@ __all__ = ["guess"]
 def guess(
     family: Family, observations: Sequence[Observations]
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Raw and shared numbers in the right region, and the unit in which each is to be varied."""
+    """Rough raw and shared numbers, and the unit in which each is varied."""
     names = (*family.outputs, *family.shared)
     found = [level for o in observations if (level := _level(o)) is not None]
     if not found or isinstance(family, Categorical):
@@ -36,7 +36,7 @@ def guess(
 
 
 def _level(o: Observations) -> tuple[float, float, int] | None:
-    """Mean and deviation of a target as y suggests them, and from how many numbers."""
+    """The mean and deviation of targets that y suggests, and from how many numbers."""
     if o.y is None or not len(o):
         return None
     y: NDArray[Any] = o.y

@@ -1,7 +1,7 @@
 """An objective of rows that are not in memory: its sets are read in parts.
 
-It is a function of raw parameters as others are, but nobody has those of all rows. What needs the
-rows of a set gets an objective over a part of them.
+It is a function of raw parameters like any objective, but these are never in memory for all rows.
+Code that needs the rows of a set gets an objective over a part of them.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Stream(Objective):
     def of_classes(self) -> bool:
         return self.examples.of_classes
 
-    # ---- what needs no rows
+    # ---- computed without rows
 
     def loss(self, raw: Tensor, shared: Tensor | None = None) -> Tensor:
         """Of raw parameters that are the same `everywhere`."""
@@ -154,7 +154,7 @@ class Stream(Objective):
     def _of(self, observations: Sequence[Observations], n_rows: int) -> Objective:
         return Objective(self.family, observations, n_rows, "independent", self.unknowns)
 
-    # ---- what needs rows
+    # ---- computed from rows
 
     def precision(self, shared: Tensor) -> float:
         found = [piece.terms[0].least_squares(shared).weight for p in self._pieces() for piece in p]
@@ -196,7 +196,7 @@ class Stream(Objective):
         return joined(tables), self.examples.only(terms, total)
 
     def some(self, rng: np.random.Generator) -> tuple[Table, Objective]:
-        """As much as is in memory at a time, of sets drawn at random."""
+        """Sets drawn at random, as many as are in memory at a time."""
         return self._block([rng.permutation(len(p))[:SHUFFLED] for p in self.parts_of])
 
     def minibatches(

@@ -1,4 +1,4 @@
-"""A Gaussian loss as a function of the scale alone: a number for each set says enough."""
+"""A Gaussian loss as a function of the scale alone: one number for each set is sufficient."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class SetSums:
         self.found: dict[str, _Kind] = {}
 
     def add(self, part: Objective, raw: Floats) -> None:
-        """The sets of a part, of which the rows have these locations."""
+        """Adds the sets of a part, whose rows have these locations."""
         for term in part.terms:
             assert isinstance(term, GaussianTerm)
             name = repr(term.observations.aggregate)

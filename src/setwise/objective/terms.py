@@ -97,7 +97,7 @@ class Point(ABC):
 class Term(ABC):
     """−Σ weight · log p(y) over the sets of one `Observations`.
 
-    What a term is good for is declared, so that learners need not know which one they have.
+    The properties of a term are declared, so that learners need not know its class.
     """
 
     quadratic: ClassVar[bool] = False  # in raw, where `least_squares` gives it
@@ -136,7 +136,7 @@ class Term(ABC):
 
     @cached_property
     def lot(self) -> Lot:
-        """Which sets are drawn where some stand for all."""
+        """Which sets are drawn when a sample stands for all."""
         return Lot.of(self.sets.sizes)
 
     @cached_property
@@ -195,14 +195,14 @@ class Term(ABC):
     def at_members(self, members: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set from the members' raw parameters, by the registered rule.
 
-        Where something is learned of each labeller, with the set's share in the prior of that.
+        Where each labeller has learned parameters, it includes the set's share of their prior.
         """
         o, d = self.told(shared), self.family(members, shared[: len(self.family.shared)])
         each = evaluate(o.aggregate, d, o.sets, o.y)
         return each if self.slot is None else each + self.slot.log_prior(shared)
 
     def told(self, shared: Tensor) -> Observations:
-        """The observations, with what is learned of the aggregate as `shared` has it."""
+        """The observations, with the learned parameters of the aggregate taken from `shared`."""
         slot = self.slot
         return self.observations if slot is None else slot.bound(self.observations, shared)
 
@@ -237,7 +237,7 @@ class Term(ABC):
         return self
 
     def least_squares(self, shared: Tensor) -> LeastSquares:
-        """The quadratic function that a `quadratic` term is of the first raw parameter."""
+        """A `quadratic` term as a quadratic function of the first raw parameter."""
         raise TypeError(f"the term of {self.observations!r} is not quadratic")
 
 
@@ -275,7 +275,7 @@ def added(parts: Sequence[Tensor]) -> Tensor:
 
 
 class Beside(Point):
-    """The point of a term that knows the first of the shared parameters only."""
+    """The point of a term that takes only the first of the shared parameters."""
 
     def __init__(self, own: Point, n_shared: int) -> None:
         self.own, self.more = own, n_shared - len(own.shared_gradient)

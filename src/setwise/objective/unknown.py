@@ -30,7 +30,7 @@ __all__ = ["Kind", "Slot", "Unknowns"]
 
 
 class Told(NamedTuple):
-    """A number that was learned, and the raw one behind it as a sum of shared parameters."""
+    """A learned parameter, and its raw number as a sum of shared parameters."""
 
     name: str
     unknown: Unknown
@@ -38,7 +38,7 @@ class Told(NamedTuple):
     along: Tensor
 
     def value(self, away: float = 0.0) -> float:
-        """The number where the raw one is so far away."""
+        """The value at this distance of the raw number."""
         return float(self.unknown.value(torch.tensor(self.raw + away, dtype=torch.float64)))
 
     @property
@@ -72,7 +72,7 @@ class Slot:
     who: NDArray[np.int64] | None  # labelled each set; −1 for one who is not known
 
     def take(self, which: Any) -> Slot:
-        """That of these sets only."""
+        """The slot of these sets only."""
         return self if self.who is None else replace(self, who=self.who[which])
 
     def _deviations(self, shared: Tensor) -> Tensor:
@@ -116,7 +116,7 @@ class Unknowns:
 
     @classmethod
     def of(cls, family: Family, observations: Sequence[Observations]) -> Unknowns:
-        """Those of some observations of targets of this family."""
+        """The unknowns of these observations of targets of this family."""
         kinds: dict[str, Kind] = {}
         for o in observations:
             if not o.aggregate.learned:
@@ -136,7 +136,7 @@ class Unknowns:
         return torch.tensor(centres + [0.0] * (self.size - self.n_centres), dtype=torch.float64)
 
     def slot(self, o: Observations) -> Slot | None:
-        """That of some observations; None where there is nothing to learn."""
+        """The slot of some observations; None where there is nothing to learn."""
         if not o.aggregate.learned:
             return None
         name, kind, who = repr(o.aggregate), self._kind(o.aggregate), None
@@ -175,7 +175,7 @@ class Unknowns:
         return aggregate.with_values(values)
 
     def told(self, shared: Tensor) -> Iterator[Told]:
-        """Each number that was learned, as a line of a summary."""
+        """Each learned parameter, as a line of a summary."""
         several = len(self.kinds) > 1
         for name, kind in self.kinds.items():
             about = f" of {type(kind.aggregate.bare).__name__}" if several else ""

@@ -14,7 +14,7 @@ __all__ = ["svg"]
 PIXELS = 96 / 72  # of a web page, per point
 VARIABLES = {colour: f"var(--{name}, {colour})" for name, colour in PALETTE.items()} | {
     PALETTE["ink"]: "currentColor",
-    "#000000": "currentColor",  # what matplotlib draws axes with by itself
+    "#000000": "currentColor",  # what matplotlib draws axes with by default
 }
 
 

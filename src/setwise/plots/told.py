@@ -1,4 +1,4 @@
-"""The picture of what set labels identify and what they leave open."""
+"""A picture of what set labels determine and what they leave open."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def identifiability(est: Any, X: Any = None, observations: Any = None, ax: Any =
 
 
 def told(est: Any) -> list[tuple[str, str]]:
-    """What labels may reveal of the targets, each "told", "open" or "settled" (by `align`)."""
+    """What labels may determine, each "told", "open" or "settled" (by `align`)."""
     facts = est.identifiability_
     if facts.level in (NOTHING, PARTLY):
         return [("open", facts.words or f"The targets are determined {facts.level}")]

@@ -20,7 +20,7 @@ Ints = NDArray[np.int64]
 
 
 class Stored(ABC):
-    """A table of features somewhere else than in memory, as learners read it."""
+    """A table of features that is not in memory, as learners read it."""
 
     encoder: Encoder | None = None  # of its columns, where these have names
     shape: tuple[int, int]  # rows and columns
@@ -52,7 +52,7 @@ class Stored(ABC):
         return mean, np.where(deviation > 1e-12 * np.abs(mean), deviation, 1.0)
 
     def only(self, rows: Ints) -> Stored:
-        """A table of these rows, whose numbers ascend."""
+        """A table of these rows, in ascending order."""
         return _Some(self, rows)
 
     def take(self, rows: Ints) -> Table:
@@ -91,7 +91,7 @@ class _Some(Stored):
 
 
 def numbers(table: Table) -> Floats:
-    """A table as plain numbers, none of which is missing."""
+    """A table as plain numbers without missing values."""
     return table.dense() if isinstance(table, Encoded) else np.asarray(table, np.float64)
 
 

@@ -134,7 +134,7 @@ class Files:
             yield decoded(pa.Table.from_batches(waiting))
 
     def _pieces(self) -> Iterator[Any]:
-        """What reads a file, or a row group of one; pyarrow would read many of them ahead."""
+        """Readers of a file, or of a row group of one; pyarrow would read many of them ahead."""
         data = self._dataset()
         for file in data.get_fragments():
             parts = file.split_by_row_group() if self.kind == "parquet" else [file]
@@ -198,8 +198,7 @@ class FileColumn:
     def sets(self, missing: str = "drop") -> Sets:
         """A set for each distinct value, in first-seen order; missing ones belong to none.
 
-        Where rows of a value follow one another, its set takes up two numbers; otherwise all row
-        numbers are in memory.
+        A set of consecutive rows takes up two numbers; otherwise all row numbers are in memory.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -28,7 +28,7 @@ class Ranges(Sets):
 
     @classmethod
     def of(cls, begins: Any, sizes: Any, names: Any = None) -> Self:
-        """Sets that begin at these rows and have so many."""
+        """Sets of these sizes that begin at these rows."""
         out = cls.__new__(cls)
         out.begins, out.offsets = np.asarray(begins, np.int64), offsets_of(sizes)
         out.weights = out.counts = None
@@ -52,5 +52,5 @@ class Ranges(Sets):
         return self.of(self.begins[which], self.sizes[which], names)
 
     def moved(self, indices: Ints) -> Sets:  # type: ignore[override]
-        """The same sets with other row numbers, which are no ranges any more."""
+        """The same sets with other row numbers, which need not be ranges."""
         return Sets._trusted(indices, self.offsets, None, None, self.size)

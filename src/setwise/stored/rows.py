@@ -1,4 +1,4 @@
-"""The rows of files in numbers, as learners read them."""
+"""The rows of files as numbers, as learners read them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["FileRows"]
 
 
 class FileRows(Stored):
-    """Files read through an encoder; without one, through that of their own columns."""
+    """Files read through an encoder, by default one for their own columns."""
 
     encoder: Encoder
 

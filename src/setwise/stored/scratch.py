@@ -11,7 +11,7 @@ __all__ = ["Scratch"]
 
 
 class Scratch:
-    """A new folder, which goes with this object, or with the process at the latest."""
+    """A new folder that is removed with this object, or at the end of the process."""
 
     def __init__(self, parent: str | Path | None = None) -> None:
         self.path = Path(tempfile.mkdtemp(prefix="setwise-", dir=parent))

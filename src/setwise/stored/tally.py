@@ -1,4 +1,4 @@
-"""What columns hold, from one pass over rows that are not in memory at the same time."""
+"""What columns hold, from one pass over rows that do not fit in memory together."""
 
 from __future__ import annotations
 
@@ -31,10 +31,10 @@ TEXTS = 1_000_000  # different ones: a column of more names its rows
 
 
 class Tally:
-    """The columns of a table of which rows are seen batch by batch.
+    """The columns of a table whose rows are read batch by batch.
 
-    All is exact but the medians, which stand for missing numbers: from 100 000 rows on, those of a
-    sample.
+    Everything is exact except the medians, which replace missing numbers: from 100 000 rows on they
+    come from a sample.
 
     >>> import pandas as pd
     >>> tally = Tally().see(pd.DataFrame({"age": [30, 50]})).see(pd.DataFrame({"age": [None, 40]}))
@@ -48,7 +48,7 @@ class Tally:
         self.columns: dict[str, _Seen] = {}
 
     def see(self, frame: Any, begin: int | None = None) -> Tally:
-        """Takes in some more rows, the first of which has the number `begin`."""
+        """Adds some rows, the first of which has the number `begin`."""
         table = nw.from_native(frame, eager_only=True)
         begin = self.rows if begin is None else begin
         luck = np.random.default_rng([begin, len(table)]).random(len(table))
@@ -61,7 +61,7 @@ class Tally:
         return self
 
     def add(self, other: Tally) -> Tally:
-        """Takes in what another one has seen."""
+        """Adds the rows of another tally."""
         for seen in other.columns.values():
             self._add(seen)
         self.rows += other.rows

@@ -18,7 +18,7 @@ Floats = NDArray[np.float64]
 
 
 class Line(NamedTuple):
-    """A coefficient: its estimate, and how sure that is; NaN where it is not identified."""
+    """A coefficient: its estimate and its errors; NaN where it is not identified."""
 
     name: str
     estimate: float
@@ -72,7 +72,7 @@ def lines(
 ) -> tuple[list[Line], list[Line]]:
     """The coefficients, and the shared parameters; without errors where none are known.
 
-    Of classes the contrasts to the first class.
+    Classes have contrasts to the first class.
     """
     coef, intercept = aligned(est)
     family = est.family_
@@ -122,7 +122,7 @@ def lines(
 
 
 def _learned(one: Any, errors: StandardErrors, own: Floats, level: float, robust: bool) -> Line:
-    """A number of an aggregate; its interval is that of the raw number behind it."""
+    """A learned parameter of an aggregate; its interval comes from the raw number behind it."""
     along = one.along.numpy()[-len(own) :]
     error = float(errors.of((along @ own)[None], robust)[0])
     if math.isnan(error):

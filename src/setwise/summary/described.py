@@ -1,4 +1,4 @@
-"""What a fitted estimator says of itself, as a part of the estimators."""
+"""What a fitted estimator reports about itself: a base class of the estimators."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SAVED = 500  # coefficients: of so many the standard errors are computed for a f
 
 
 class Kept(TypedDict):
-    """What a file keeps of a summary."""
+    """The saved form of a summary."""
 
     data: Data | None
     settled: Settled | None
@@ -72,7 +72,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         self._settled = settle(self, X_few, z)
 
     def _described(self, folder: Path) -> dict[str, Any]:
-        """What a saved file keeps of this; arrays go into a file of their own."""
+        """The part of this that is saved; arrays go into a file of their own."""
         few = hasattr(self.model_, "coef") and self.model_.coef.size <= SAVED
         if few and self._errors is None and self._fitted_on is not None:
             with suppress(ValueError, TypeError):
@@ -86,7 +86,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         return out
 
     def _describe_again(self, folder: Path, kept: dict[str, Any]) -> None:
-        """Takes up what `_described` gave."""
+        """Restores what `_described` gave."""
         told: Kept = checked(kept, Kept, "the summary")
         self.data_, self._settled = told["data"], told["settled"]
         self._errors = self._fitted_on = None
@@ -136,7 +136,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> Floats:
-        """How much each feature matters, adding up to 1, where the learner itself tells."""
+        """How much each feature matters, adding up to 1, if the learner provides it."""
         self._fitted_or_none()
         found = self.model_.importance()
         if found is None:
@@ -176,8 +176,8 @@ class Described(BaseEstimator):  # type: ignore[misc]
         """What was fitted, for `print`, for a notebook, or as `summary().table`.
 
         The data, how much better than a constant the model does on sets that were held out, what
-        the labels tell, what was kept and tried; of `Linear` the coefficients with standard errors,
-        z, p and intervals. Coefficients that the labels do not tell are marked.
+        the labels determine, what was kept and tried; of `Linear` the coefficients with standard
+        errors, z, p and intervals. Coefficients that the labels do not determine are marked.
 
         Args:
             X: The rows of the fit; needed where the estimator was copied or loaded without its
@@ -190,7 +190,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         return summary(self, X, observations, level=level, robust=robust)
 
     def check(self, X: Any, observations: Observations | Sequence[Observations]) -> Check:
-        """What sets that were not learned from say against the model, in sentences.
+        """What held-out sets show to be wrong with the model, in sentences.
 
         Their y is compared with y simulated from the model: its level, how far it varies, whether
         that depends on the size of a set, and whether labels look flipped.

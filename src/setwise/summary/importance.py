@@ -1,4 +1,4 @@
-"""Which features matter: what sets lose when a feature is shuffled."""
+"""Which features matter: the loss in likelihood when a feature is shuffled."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Point predictions of rows, and how sure the estimate is of them."""
+"""Point predictions of rows, and their standard errors."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ class PredictsNumbers(Described):
     def predict(self, X: Any, return_std: bool = False) -> Floats | tuple[Floats, Floats]:
         """The mean of each row's target (the median where there is no mean).
 
-        With `return_std=True` also how sure that is: the standard deviation of the estimate of f,
-        not that of the target around it, which `predict_dist(X)` knows. It comes from the
+        With `return_std=True` also its standard error: the standard deviation of the estimate of f,
+        not that of the target around it, which `predict_dist(X)` gives. It comes from the
         information in the sets for `Linear`, and from how its models differ for `Ensemble`.
         """
         mean = np.asarray(point_estimate(self.predict_dist(X)), dtype=np.float64)
@@ -64,7 +64,7 @@ class PredictsClasses(Described):
         """The probability of each class, (rows, classes).
 
         With `return_std=True` also the standard deviations of these estimates, which `Linear` and
-        `Ensemble` know.
+        `Ensemble` provide.
         """
         d: Any = self.predict_dist(X)
         probs = np.asarray(d.probs, dtype=np.float64)

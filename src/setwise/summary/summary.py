@@ -24,12 +24,12 @@ class Summary:
     """What was fitted: print it, or read `table` (pandas), `facts` and `notes`.
 
     Attributes:
-        title: What it is of.
-        facts: Pairs of a name and what there is to say.
+        title: What was fitted.
+        facts: Pairs of a name and its text.
         lines: The coefficients, if the model has any.
         shared: The shared parameters.
         features: Names and shares of features, where the learner knows them.
-        notes: What the figures rest on, a sentence or two each.
+        notes: The assumptions behind the figures, a sentence or two each.
     """
 
     def __init__(
@@ -130,7 +130,7 @@ def summary(
 def _notes(
     errors: StandardErrors, robust: bool, found: list[Line], aligned: bool, joint: bool
 ) -> list[str]:
-    """What standard errors rest on."""
+    """The assumptions behind standard errors."""
     p = f"{errors.effective:.4g}"
     size = f"n / (n − p) with n = {errors.n:,}, p = {p}"
     if not robust:

@@ -1,4 +1,4 @@
-"""How sure a fitted estimator is of f itself: of coefficients, and of what it predicts."""
+"""The uncertainty of f itself: of coefficients, and of predictions."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ STEP = 1e-4  # of numerical derivatives, relative to a raw parameter
 
 
 class Settled(NamedTuple):
-    """How sure an alignment is of what it settled, from a few labelled rows.
+    """The uncertainty of an alignment that was found from a few labelled rows.
 
     `level` and `slope` are variances, of the level at the labelled rows and of the slope relative
     to itself; `centre` is where predictions turn when the slope changes. `anchor` are the mean
@@ -41,13 +41,13 @@ class Settled(NamedTuple):
     levels: list[float] | None = None
 
     def variance(self, mean: Floats, located: bool) -> Floats:
-        """What the alignment's own error adds to the variance of these aligned predictions."""
+        """The variance that the alignment's own error adds to these aligned predictions."""
         level = self.level if located else self.level * mean**2
         return np.asarray(level + self.slope * (mean - self.centre) ** 2)
 
 
 def settle(est: Any, X_few: Any, z: Floats) -> Settled | None:
-    """How sure the alignment of `est` is, that has been found from these rows."""
+    """The uncertainty of the alignment of `est`, which was found from these rows."""
     facts, alignment = est.identifiability_, est.alignment_
     if alignment is None or alignment == Alignment() or alignment.classes is not None:
         return None
@@ -214,7 +214,7 @@ def _mean(est: Any, raw: Tensor, shared: Tensor) -> Floats:
 
 
 def _resampled(est: Any) -> bool:
-    """Whether the model is many, of sets drawn with replacement: only then do they tell errors."""
+    """Whether the model averages fits to resampled sets: only their spread measures errors."""
     return hasattr(est.model_, "each") and getattr(est.learner_, "resample", None) == "sets"
 
 

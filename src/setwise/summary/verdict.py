@@ -19,7 +19,7 @@ from setwise.observations import Observations
 __all__ = ["Guess", "guesses", "judged", "times", "verdict"]
 
 Floats = NDArray[np.float64]
-MANY = 1000.0  # times as probable: more is not worth telling apart
+MANY = 1000.0  # times as probable: larger factors are not distinguished
 
 
 def verdict(gain: float, error: float, n: int | None = None) -> str:

@@ -1,4 +1,4 @@
-"""What a fitted estimator is, in a few lines: data, gain, what is told, what was tried."""
+"""A fitted estimator in a few lines: data, gain, what is determined, what was tried."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class KindOfSets(TypedDict):
 
 
 class Data(TypedDict):
-    """What a fit was given."""
+    """The data of a fit."""
 
     rows: int
     in_sets: int
@@ -50,7 +50,7 @@ class Data(TypedDict):
 
 
 def data_of(X: Any, observations: Any) -> Data:
-    """What a fit was given, fit for JSON."""
+    """The data of a fit, ready for JSON."""
     listed = [observations] if isinstance(observations, Observations) else list(observations)
     kinds: list[KindOfSets] = [
         {
@@ -78,7 +78,7 @@ def data_of(X: Any, observations: Any) -> Data:
 
 
 def facts(est: Any) -> list[tuple[str, str]]:
-    """What there is to say of a fitted estimator, name by name."""
+    """The facts of a fitted estimator: names and texts."""
     out = [("Model", _model(est))]
     data = est.data_
     if data is not None:
@@ -107,7 +107,7 @@ def facts(est: Any) -> list[tuple[str, str]]:
 
 
 def brief(est: Any) -> str:
-    """The essential, in at most five lines."""
+    """The essential facts, in at most five lines."""
     data = est.data_
     text = [f"{type(est).__name__}: {_model(est)}"]
     if data is not None:
@@ -209,7 +209,7 @@ def table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def paragraph(name: str, text: str, room: int) -> str:
-    """A name and what there is to say, wrapped beside it."""
+    """A name and its text, wrapped beside it."""
     start = name.ljust(room)
     return textwrap.fill(
         text, WIDTH, initial_indent=start, subsequent_indent=" " * room, break_long_words=False

@@ -1,9 +1,9 @@
-"""Held-out sets choose: the learner, its penalty and steps, and how far targets scatter.
+"""Choices by held-out sets: the learner, its penalty and steps, and the spread of targets.
 
-Nothing of a model can be judged by the sets it has learned from. So some sets are held out, every
+A model cannot be judged by the sets that it has learned from. So some sets are held out, every
 candidate is fitted to the others and judged by these, and the best is fitted once more, to all
-sets. Few sets take turns at being held out, and then the last model is the average of those that
-each turn has left.
+sets. If there are few sets, they take turns at being held out, and the last model is the average of
+the models of all turns.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from setwise.validation.stored import held_in_turn
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 
-MANY = 500  # from so many sets on one part is held out once; fewer sets take turns
+MANY = 500  # from so many sets on, one part is held out once; fewer sets take turns
 PARTS = 5
 FEWEST = 10  # sets of a kind without which none of them are held out
 SLACK = 1e-6  # per set
@@ -196,7 +196,7 @@ def _averages(trials: Sequence[Trial], task: Task, splits: Sequence[Split]) -> l
 def _blend(
     every: Sequence[Trial], number: Sequence[int], task: Task, splits: Sequence[Split]
 ) -> Trial:
-    """The average of candidates, each so many times, as the other model that it is."""
+    """The trial of an average of candidates, each counted so many times."""
     begin, some = time.perf_counter(), [t for t, n in zip(every, number, strict=True) if n]
     weights = [n / sum(number) for n in number if n]
     family, raws = task.objective.family, []
@@ -220,7 +220,7 @@ def _judged(
     shared: Sequence[Tensor],
     begin: float,
 ) -> Trial:
-    """What the held-out sets of all splits say; the spread is the mean of what suits each."""
+    """The trial from the held-out sets of all splits; its spread is the mean of their best ones."""
     family, total = task.objective.family, sum(s.held.objective.total_weight for s in splits)
     changes, own, sets = [], [], []
     for split, raw, numbers in zip(splits, raws, shared, strict=True):
@@ -236,7 +236,7 @@ def _judged(
 
 
 class Final(NamedTuple):
-    """The model of all sets, and what held-out sets have said on the way."""
+    """The model of all sets, and what held-out sets chose on the way."""
 
     fitted: Fitted
     learner: Learner

@@ -1,9 +1,9 @@
-"""How noisy labels are, and whatever else is learned of aggregates, once a model is chosen.
+"""Learned parameters of aggregates, such as how noisy labels are, for the chosen model.
 
 A model that remembers the labels it has learned from explains their errors, which then seem rare.
-Held-out sets tell this, but they are few. So the numbers are those of all sets, changed by what
-held-out sets differ in from those that the same model has learned from, as far as that is no
-chance: a difference d of variance v counts as d · max(0, 1 − v/d²).
+Held-out sets show this, but they are few. So the values from all sets are corrected by the
+difference between held-out sets and those that the same model has learned from, as far as it
+exceeds chance: a difference d of variance v counts as d · max(0, 1 − v/d²).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Split(NamedTuple):
 
 
 def learned(task: Task, done: Fitted, split: Split, part: Fitted) -> Tensor:
-    """What is learned of aggregates, from the last model and that of one part of the sets."""
+    """Learned parameters of aggregates, from the last model and that of a part of the sets."""
     own, _ = _numbers(task, task.objective, task.X, done)
     before, error = _numbers(task, split.learn, task.X, part)
     after, more = _numbers(task, split.held.objective, split.X, part)
@@ -38,7 +38,7 @@ def learned(task: Task, done: Fitted, split: Split, part: Fitted) -> Tensor:
 
 
 def _numbers(task: Task, objective: Objective, X: Any, fitted: Fitted) -> tuple[Tensor, Tensor]:
-    """Those that suit these sets best, at the spread that does, and their variances."""
+    """The best values for these sets, at their best spread, and the variances of these values."""
     raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(X)))
     shared = fitted.shared.detach().double().cpu()
     change = judge(objective, raw, shared, task.intercept).change

@@ -23,9 +23,9 @@ CHUNK = 1 << 12  # sets that are looked at together
 def held_in_turn(
     objective: Objective, seed: int, parts: int, turns: int, fewest: int
 ) -> tuple[list[Held], str] | None:
-    """What to learn from and the sets that are held out, in each turn; None for other objectives.
+    """The sets to learn from and those held out, in each turn; None for other objectives.
 
-    Sets of one of so many parts, drawn at random, are held out, as far as they fit in memory. Other
+    A random part of the sets is held out, as far as it fits in memory. Other
     sets that name their rows are learned from only where most would be lost otherwise.
     """
     if not isinstance(objective, Stream) or not all(

@@ -91,7 +91,7 @@ class Forest(Model):
         return
 
     def newest(self, X: Any) -> Tensor:
-        """What the newest trees, as they are now, add to other rows."""
+        """The current contribution of the newest trees to other rows."""
         return self.leaves(X).expand(torch.from_numpy(np.concatenate(self.values[-1])))
 
 
@@ -107,7 +107,7 @@ def library(name: str, learner: str) -> Any:
 
 @contextmanager
 def _in_our_words(learner: Learner) -> Iterator[None]:
-    """Errors of a library as one sentence, without where in its code they come from."""
+    """Errors of a library as one sentence, without places in its own code."""
     try:
         yield
     except Exception as error:
@@ -119,7 +119,7 @@ def _in_our_words(learner: Learner) -> Iterator[None]:
 
 
 class Boosting(Learner):
-    """What the three libraries share; `params` are the library's own."""
+    """The common part of the three libraries; `params` are the library's own."""
 
     missing: ClassVar[bool] = True
     default_penalty: ClassVar[float] = 0.0
@@ -235,14 +235,14 @@ class Boosting(Learner):
         return Fitted(forest.finish(rounds), shared, steps=rounds - led, value=value)
 
     def threads(self, task: Task) -> int | None:
-        """As many as the user gave the library, else what the table is worth."""
+        """As many as the user gave the library, else as many as the table is worth."""
         given = [self.params[name] for name in self.names_threads if name in self.params]
         if not given:
             return super().threads(task)
         return int(given[0]) if int(given[0]) > 0 else None
 
     def for_steps(self, steps: int) -> Boosting:
-        """The same with so many rounds."""
+        """The same learner with this number of rounds."""
         others = {k: v for k, v in self.params.items() if k not in self.names_rounds}
         return type(self)(coupled=self.coupled, **{self.names_rounds[0]: steps, **others})
 

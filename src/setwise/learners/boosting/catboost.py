@@ -72,7 +72,7 @@ class CatBoost(Boosting):
 
 
 class CatBoostForest(Forest):
-    """Sums of CatBoost trees, one for each output; `X` are the rows that they grow on."""
+    """Sums of CatBoost trees, one for each output; `X` holds the rows that they grow on."""
 
     reads_float32: ClassVar[bool] = True
 

@@ -47,7 +47,7 @@ def _described(model: Any) -> dict[str, Any]:
 
 
 def write_model(model: Any, path: Path, kind: str) -> None:
-    """Writes a model, or says why the disk took none."""
+    """Writes a model; an error says why the disk could not take it."""
     try:
         model.save_model(str(path), format=kind)
     except catboost_library().CatBoostError as error:
@@ -140,7 +140,7 @@ def models_of(trees: Trees, outputs: int) -> list[Any]:
 
 
 def check_width(trees: Trees) -> None:
-    """Raises where JSON, which tells of every feature, would need too much memory."""
+    """Raises where JSON, which describes every feature, would need too much memory."""
     if len(trees.features) > WIDEST:
         raise ValueError(f"the trees cannot be used: CatBoost reads at most {WIDEST} features")
 

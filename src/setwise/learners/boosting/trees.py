@@ -81,7 +81,7 @@ class Trees:
         return trees
 
     def check(self) -> None:
-        """Raises unless every tree leads from its root to leaves, by features that there are."""
+        """Raises unless every tree leads from its root to leaves, by features that exist."""
         nodes, inner = len(self.feature), self.feature >= 0
         sizes = self.sizes.astype(np.int64)
         splits = np.concatenate([[0], np.cumsum(inner)])
@@ -167,7 +167,7 @@ FLOATS = tuple(name for name in NODES if DTYPES[name] is np.float64)
 
 
 def starting(values: Any) -> NDArray[np.float64]:
-    """What is added to the trees' sums, as a file tells it: one number per output."""
+    """The saved numbers that are added to the trees' sums, one per output."""
     start = np.array(checked(values, list[float], "start"), np.float64)
     if not len(start):
         raise ValueError("the trees cannot be used: there is no start")
@@ -175,7 +175,7 @@ def starting(values: Any) -> NDArray[np.float64]:
 
 
 def grown(trees: list[dict[str, Any]], features: Any) -> Trees:
-    """`Trees` of what a library tells of each tree: its node arrays, root first, in any order.
+    """`Trees` from a library's node arrays of each tree, root first, otherwise in any order.
 
     `left` and `right` name the children, −1 at leaves; `categories` holds the codes of a node.
     What is left out is 0.

@@ -291,7 +291,7 @@ def _model(trees: Trees, outputs: int, encoder: dict[str, Any]) -> dict[str, Any
 
 
 def _names(coded: dict[str, Any]) -> list[Any]:
-    """The type and the categories of a feature, from XGBoost's own form of them."""
+    """The type and the categories of a feature, from XGBoost's own encoding."""
     if "type" in coded:
         return [coded["type"], coded["values"]]
     text, cuts = bytes(v % 256 for v in coded["values"]).decode("latin-1"), coded["offsets"]
@@ -299,7 +299,7 @@ def _names(coded: dict[str, Any]) -> list[Any]:
 
 
 def _encoder(categories: Any, width: int) -> dict[str, Any]:
-    """XGBoost's own form of the categories of all features; raises where they are none."""
+    """XGBoost's own encoding of the categories of all features; raises if they are invalid."""
     sound = isinstance(categories, list) and len(categories) in (0, width)
     coded: list[Any] = []
     order: list[int] = []

@@ -1,8 +1,9 @@
-"""Files of fitted scikit-learn estimators: arrays and plain values, of classes that are known.
+"""Files of fitted scikit-learn estimators of known classes: arrays and plain values.
 
-The compiled code of scikit-learn goes where its arrays point without looking. So the classes whose
-arrays are known here are written as such and checked when they are read; see `sound`. Others are
-written with skops, which runs no code but checks no numbers, and read only where they are trusted.
+The compiled code of scikit-learn goes where its arrays point without looking. So classes whose
+arrays are known here are written as arrays, which are checked when they are read; see `sound`.
+Others are written with skops, which runs no code but checks no numbers, and read only where they
+are trusted.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """EM: any scikit-learn classifier or regressor as a learner.
 
-The E-step completes the data: for each row, what its target is expected to be once the y of its
-sets are known, from a gradient of the set likelihood. The M-step is the estimator's own `fit`, and
-the next E-step begins at its predictions.
+The E-step completes the data: for each row, the expected target given the y of its sets, from a
+gradient of the set likelihood. The M-step is the estimator's own `fit`, and the next E-step begins
+at its predictions.
 """
 
 from __future__ import annotations
@@ -156,7 +156,7 @@ def _last(figures: dict[str, float]) -> float:
 
 
 def _used(objective: Objective) -> tuple[NDArray[np.int64], Objective]:
-    """The rows that some set of positive weight names, and the objective over just those."""
+    """The rows in sets of positive weight, and the objective over just those rows."""
     kept = objective.only([term.take(term.weight > 0) for term in objective.terms])
     if not kept.terms:
         raise ValueError("all sets have weight 0: there is nothing to learn from")
@@ -178,14 +178,14 @@ class Link(TypedDict):
 
 
 class LinkOfMeans(Link):
-    """Those for means."""
+    """The arguments of `to_raw` for means."""
 
     offset: float
     floor: float
 
 
 class Told(TypedDict):
-    """What a file tells of a model."""
+    """The saved form of a model."""
 
     link: Link | LinkOfMeans
     estimator: Any

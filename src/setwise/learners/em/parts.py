@@ -30,7 +30,7 @@ class Unknown(Exception):
 
 
 def class_of(thing: Any) -> str | None:
-    """The name of a class that is known, None for others."""
+    """The name of a known class; None for others."""
     cls = type(thing)
     known = KNOWN.get(cls.__name__)
     return cls.__name__ if known is not None and cls is _imported(cls.__name__, known) else None
@@ -41,13 +41,13 @@ def _imported(name: str, known: Known) -> Any:
 
 
 class Writer:
-    """Values as JSON has them; arrays are put aside."""
+    """Converts values to JSON; arrays are kept apart."""
 
     def __init__(self) -> None:
         self.arrays: dict[str, NDArray[Any]] = {}
 
     def told(self, value: Any) -> Any:
-        """The value in words; `Unknown` where there are none."""
+        """The value as JSON; raises `Unknown` if it has no such form."""
         if isinstance(value, PLAIN):
             return value
         if isinstance(value, np.generic):
@@ -100,7 +100,7 @@ class Writer:
 
 
 class Reader:
-    """Values from what a `Writer` has told and its arrays, each of which is used once."""
+    """Restores values from the output of a `Writer` and its arrays, each of which is used once."""
 
     def __init__(self, arrays: dict[str, NDArray[Any]]) -> None:
         self.arrays = arrays
@@ -113,7 +113,7 @@ class Reader:
         return found
 
     def value(self, told: Any) -> Any:
-        """What was told of."""
+        """The value that `told` describes."""
         if isinstance(told, PLAIN):
             return told
         if not isinstance(told, dict) or not 1 <= len(told) <= 2:

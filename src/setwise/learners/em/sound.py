@@ -20,7 +20,7 @@ KERNELS = ("linear", "poly", "rbf", "sigmoid")
 
 
 class Known(NamedTuple):
-    """Where a class is, what checks it (and may make it anew), and what is made again."""
+    """Where a class is defined, what checks (or rebuilds) it, and which attributes are rebuilt."""
 
     module: str
     check: Check
@@ -28,7 +28,7 @@ class Known(NamedTuple):
 
 
 def need(sound: Any, what: Any, said: str = "its arrays do not go together") -> None:
-    """Raises unless this is so."""
+    """Raises unless the condition holds."""
     if not sound:
         raise ValueError(f"{type(what).__name__} cannot be used: {said}")
 
@@ -41,7 +41,7 @@ def check_tree(
     inner: NDArray[Any],
     width: int,
 ) -> None:
-    """Raises unless a tree leads from its root to a leaf, by features that there are."""
+    """Raises unless a tree leads from its root to a leaf, by features that exist."""
     number, n = np.arange(len(left)), len(left)
     ahead = (left > number) & (right > number) & (left < n) & (right < n)
     known = (feature >= 0) & (feature < width) & ~np.isnan(threshold)
@@ -53,7 +53,7 @@ def check_tree(
 
 
 def plain(est: Any) -> Any:
-    """Only calls numpy."""
+    """Estimators that only call numpy."""
     return est
 
 
@@ -81,7 +81,7 @@ def forest(est: Any) -> Any:
 
 
 def bagging(est: Any) -> Any:
-    """Estimators of some of the features each."""
+    """Estimators that each read some of the features."""
     need(type(est.n_features_in_) is int and type(est.estimators_) is list, est)
     need(len(est.estimators_) == len(est.estimators_features_) > 0, est)
     for one, features in zip(est.estimators_, est.estimators_features_, strict=True):
@@ -95,7 +95,7 @@ def bagging(est: Any) -> Any:
 
 
 def dummy(est: Any) -> Any:
-    """The same for all rows."""
+    """An estimator that predicts the same for all rows."""
     need(est.n_outputs_ == 1, est)
     if hasattr(est, "classes_"):
         need(est.n_classes_ == len(est.classes_) == len(est.class_prior_), est)
@@ -105,7 +105,7 @@ def dummy(est: Any) -> Any:
 
 
 def gradient_boosting(est: Any) -> Any:
-    """Trees whose compiled sum writes as many columns as there are trees in a line."""
+    """Trees whose compiled sum writes one column for each tree of a round."""
     stages, width = est.estimators_, est.n_features_in_
     need(isinstance(stages, np.ndarray) and stages.ndim == 2 and stages.size, est)
     for one in stages.ravel():
@@ -137,7 +137,7 @@ def hist_gradient_boosting(est: Any) -> Any:
 
 
 def neighbours(est: Any) -> Any:
-    """Made anew from the rows that it knows, with whatever index it likes."""
+    """Rebuilt from its stored rows, with a new index."""
     rows, y = est._fit_X, est._y
     need(isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2, est)
     need(isinstance(y, np.ndarray) and y.shape == (len(rows),) and len(rows), est)
@@ -149,7 +149,7 @@ def neighbours(est: Any) -> Any:
 
 
 def support_vectors(est: Any) -> Any:
-    """What libsvm reads."""
+    """The arrays that libsvm reads."""
     rows, dual, each = est.support_vectors_, est._dual_coef_, est._n_support
     classes = len(est.classes_) if hasattr(est, "classes_") else 2
     pairs = classes * (classes - 1) // 2

@@ -1,4 +1,4 @@
-"""The E-step of EM: what each row's target is expected to be once the y of its sets are known."""
+"""The E-step of EM: the expected target of each row, given the y of its sets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FLOOR = 1e-3  # share of a uniform distribution in the predicted probabilities: 
 
 
 def to_raw(values: Floats, n_classes: int = 0, offset: Any = None, floor: float = 0.0) -> Tensor:
-    """The raw parameters, (rows, outputs), that predicted values stand for.
+    """The raw parameters, (rows, outputs), of predicted values.
 
     Probabilities are mixed with a little of a uniform distribution (0.1 %), as forests give zeros;
     the raw parameters are their logarithms. A mean, not less than `floor`, is exp(raw + offset).
@@ -51,7 +51,7 @@ class Targets(ABC):
 
     @abstractmethod
     def values(self, raw: Tensor, shared: Tensor) -> Floats:
-        """What an estimator should predict to give these raw parameters."""
+        """The predictions of an estimator that stand for these raw parameters."""
 
     def link(self, shared: Tensor) -> dict[str, Any]:
         """How `to_raw` turns predictions into raw parameters."""

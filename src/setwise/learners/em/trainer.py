@@ -122,7 +122,7 @@ def predict(fitted: Any, X: Any, n_classes: int) -> Floats:
 
 
 def _weight_name(estimator: Any) -> str | None:
-    """What the estimator's `fit` calls its weights; the last step decides for a pipeline."""
+    """The name of the weights in the estimator's `fit`; the last step decides for a pipeline."""
     if isinstance(estimator, Pipeline):
         name, last = estimator.steps[-1]
         inner = _weight_name(last)

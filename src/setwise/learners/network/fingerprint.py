@@ -1,4 +1,4 @@
-"""What a fit of a network depends on, as a digest: a checkpoint is for one fit only."""
+"""A digest of everything that a fit of a network depends on: a checkpoint is for one fit only."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def data_digest(task: Task, rows: Rows) -> bytes:
 
 
 def as_bytes(tensor: Tensor) -> bytes:
-    """The numbers of a tensor as they are in memory, behind its type and shape."""
+    """The type and shape of a tensor, then its numbers as they are in memory."""
     flat = tensor.detach().cpu().contiguous().flatten().view(torch.uint8)
     return f"{tensor.dtype} {tuple(tensor.shape)}".encode() + flat.numpy().tobytes()
 
@@ -89,7 +89,7 @@ def _features(rows: Rows) -> Iterator[bytes]:
 
 
 def in_words(value: Any, what: str) -> str:
-    """A value, or a function, in words that another process finds too."""
+    """A text for a value or a function, the same in every process."""
     if isinstance(value, PLAIN):
         return repr(value)
     if isinstance(value, tuple | list | frozenset):

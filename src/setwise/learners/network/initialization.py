@@ -24,8 +24,8 @@ from setwise.sets import Sets
 __all__ = ["begin"]
 
 Make = Callable[[int], RawNetwork]
-PILOT = (300, 1000)  # steps by which beginnings are compared, at least and at most
-HELD_OUT = 0.1  # share of the sets that compares beginnings
+PILOT = (300, 1000)  # steps after which random starts are compared, at least and at most
+HELD_OUT = 0.1  # share of the sets by which random starts are compared
 EMPTY = 0.1  # a class is empty where it has less than this part of an equal share
 EPOCHS, STEPS = 20, (1000, 3000)  # that find an embedding: by epochs, within these steps
 RATE = 3.0  # how much faster an embedding is learned than classes
@@ -37,11 +37,11 @@ SHARPNESS = 4.0  # of classes that begin as clusters: their logits are âˆ’4 |u â
 def begin(
     make: Make, task: Task, rows: Rows, settings: Settings, effort: float = 1.0
 ) -> RawNetwork:
-    """A network to begin with; `make` gives new ones by number, `effort` is a share of the steps.
+    """An initial network; `make(i)` gives a new one, `effort` is the share of the steps to spend.
 
-    Where all that is known is which rows are alike, and there are three classes or more, every
-    random beginning ends with some of them mixed up: there the clusters of an embedding are the
-    classes to begin with. Otherwise the best of several random beginnings is taken.
+    Where labels only say which rows are alike, and there are three classes or more, every random
+    start ends with some classes mixed up: there training starts from the clusters of an embedding.
+    Otherwise it takes the best of several random starts.
     """
     pairs = _alike(task.objective)
     if pairs is not None:
@@ -63,7 +63,7 @@ Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
 def _alike(objective: Objective) -> Pairs | None:
-    """Pairs of rows, and whether they are alike; None where sets mean something else."""
+    """Pairs of rows, and whether they are alike; None for other kinds of sets."""
     if not objective.of_classes or objective.n_outputs < 3:
         return None
     seen = [o if o.weight is None else o.take(o.weight > 0) for o in objective.observations]
@@ -141,7 +141,7 @@ def _embed(
     training.weights.release()
 
 
-# ---- several beginnings
+# ---- several random starts
 
 
 def _best(make: Make, task: Task, rows: Rows, settings: Settings) -> RawNetwork:

@@ -28,11 +28,11 @@ logger = logging.getLogger("setwise")
 
 
 class Layout:
-    """The batches of an epoch on the device, of one shape, so that a step asks the host nothing.
+    """The batches of an epoch on the device, of one shape; a step needs nothing of the host.
 
     They are those of `Objective.minibatches`, with two differences: a row that is a member twice
     goes through the network twice, and batches that are one set short are filled up with a set of
-    weight 0. `tell` and `told` hand over what the host knows of each step and the step needs.
+    weight 0. `tell` and `told` pass the numbers that a step needs from the host.
     """
 
     def __init__(self, objective: Objective, rows: Rows, size: int) -> None:
@@ -78,7 +78,7 @@ class Layout:
         self.numbers[: len(numbers)].copy_(torch.tensor(numbers, dtype=torch.float64))
 
     def told(self) -> list[Tensor]:
-        """The numbers of this step; the next step is then the one to come."""
+        """The numbers of this step; moves on to the next one."""
         found = self.numbers.index_select(0, self.place)[0]
         self.place += 1
         return list(found)
@@ -155,7 +155,7 @@ class Recorded:
             here.wait_stream(side)
 
     def record(self) -> None:
-        """Records the step, which is not done by that; or gives up for good."""
+        """Records the step without doing it; or gives up for good."""
         graph = torch.cuda.CUDAGraph()
         try:
             with warnings.catch_warnings(), torch.cuda.graph(graph):

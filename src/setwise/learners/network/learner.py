@@ -38,14 +38,14 @@ DOUBT = 0.2  # weight of equal probabilities that a guide's probabilities are mi
 
 
 class Custom(TypedDict):
-    """What a file tells of a network with a module of the user's own."""
+    """The saved form of a network with a module of the user's own."""
 
     module: Literal["custom"]
     n_features: int
 
 
 class Told(TypedDict):
-    """What a file tells of a network with the default module."""
+    """The saved form of a network with the default module."""
 
     module: Literal["mlp"]
     n_features: int
@@ -103,7 +103,7 @@ class NetworkModel(Model):
 
 
 def _described(told: Told, tensors: dict[str, Tensor]) -> MLP:
-    """The default module without its weights, once it is known that these are of its shapes."""
+    """The default module without its weights, if these have the right shapes."""
     if len(told["hidden"]) > len(tensors) or not 0 <= told["dropout"] < 1:
         raise ValueError("the network has more layers than weights, or no such dropout")
     with torch.device("meta"):  # where sizes, whatever they are, take no memory
@@ -252,7 +252,7 @@ class Network(Learner):
         return Fitted(model, shared, converged, training.kept)
 
     def peers(self) -> Peers:
-        """Those that torchrun has started, where the fit is theirs."""
+        """The processes that torchrun started, if the fit is distributed."""
         return launched(self.device) if self.distributed else ALONE
 
     def for_steps(self, steps: int) -> Network:
@@ -322,7 +322,7 @@ class Network(Learner):
 
 
 def _agreed(task: Task, rows: Rows, peers: Peers) -> Task:
-    """The task as the first process has it, to the last bit, once all are known to have the same.
+    """The first process's copy of the task, after checking that all processes have the same one.
 
     Only the first one shows progress.
     """

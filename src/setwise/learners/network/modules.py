@@ -32,8 +32,8 @@ class Rows:
     """The rows of X as tensors on a device, fetched by number.
 
     Arrays, frames and tensors are one table, on the device itself where it is small enough;
-    map-style data sets give their items one by one (of a tuple the first entry). Of stored rows,
-    whoever asks for some brings them along.
+    map-style data sets give their items one by one (of a tuple the first entry). Stored rows are
+    passed in by the caller.
     """
 
     def __init__(self, X: Any, device: torch.device) -> None:
@@ -69,7 +69,7 @@ class Rows:
         return self.table is None or self.table.device.type != self.device.type
 
     def _fetch(self, rows: NDArray[np.int64]) -> Tensor:
-        """The rows where they are; on the way to a CUDA device in memory that it can read."""
+        """The rows on their own device; on the way to CUDA in memory that it can read."""
         if self.stored is not None:
             table = rows if not isinstance(rows, np.ndarray) or rows.ndim > 1 else None
             found = _tensor(self.stored.take(rows) if table is None else table)
@@ -227,7 +227,7 @@ class RawNetwork(nn.Module):
         self.register_buffer("unit", unit)
 
     def prepare(self, x: Tensor) -> Tensor:
-        """What need not be done again for each step: the default module's standardisation."""
+        """The work that is done once and not in each step: the default module's standardisation."""
         if isinstance(self.body, MLP):
             return self.body.prepare(x)
         wanted = next((p.dtype for p in self.body.parameters()), torch.float32)
@@ -269,7 +269,7 @@ def units(family: Family, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
 def make_body(module: Any, n_features: int, n_outputs: int, number: int = 0) -> nn.Module:
     """A copy of the user's module, or what the user's function builds.
 
-    A module comes with its weights, which may have been trained; where several beginnings are
+    A module comes with its weights, which may have been trained; where several random starts are
     tried, all but the first draw those of its last layer anew.
     """
     if isinstance(module, nn.Module):

@@ -20,7 +20,7 @@ Number = float | Tensor
 class Weights:
     """AdamW with clipped gradients, on parameters that are views of one vector.
 
-    A step of a small network is mostly the calls that it takes: on one vector the norm, the
+    The time of a step of a small network is mostly overhead of calls: on one vector the norm, the
     clipping, the decay and the step of all parameters are a call each. Only matrices decay.
 
     Loshchilov & Hutter, "Decoupled weight decay regularization", ICLR 2019.
@@ -69,7 +69,7 @@ class Weights:
             p.data, p.grad = p.data.clone(), None
 
     def state(self) -> dict[str, Tensor]:
-        """What is remembered from step to step, as it is."""
+        """The moments that are kept from step to step, uncopied."""
         moments = {f"mean.{i}": v.mean for i, v in enumerate(self.vectors)}
         return moments | {f"square.{i}": v.square for i, v in enumerate(self.vectors)}
 

@@ -151,7 +151,7 @@ class Training:
 
     @contextmanager
     def _in_range(self) -> Iterator[None]:
-        """Says what to do where numbers have grown out of range."""
+        """Raises an error that says what to do if numbers have grown out of range."""
         try:
             yield
         except (ArithmeticError, *LOST) as error:
@@ -164,7 +164,7 @@ class Training:
         )
 
     def _same_buffers(self) -> None:
-        """What the module has counted or averaged of its rows, as the mean of all processes."""
+        """Sets the module's buffers, such as running means, to their mean over all processes."""
         if self.peers.size > 1:
             for buffer in self.network.body.buffers():
                 if buffer.is_floating_point():
@@ -302,7 +302,7 @@ class Training:
     # ---- checkpoints
 
     def keep(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
-        """Writes a checkpoint from which `resume` goes on as if nothing had happened."""
+        """Writes a checkpoint from which `resume` continues exactly."""
         random = {"cpu": torch.get_rng_state()}
         if self.settings.device.type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(self.settings.device)

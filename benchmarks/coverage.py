@@ -1,17 +1,24 @@
-"""Whether intervals hold what they say: `python -m benchmarks.coverage [N] [CASE ...]`.
+"""Whether intervals hold what they say: `python -m benchmarks.coverage [CASE ...] [--jobs N]`.
 
-In each of N simulations (500) targets are drawn anew, sets are observed and `Linear` is fitted.
-Counted is how often 95 % intervals of `summary()` hold the true coefficients (it should be 92 to
-97 %), and how often 90 % intervals of `return_std=True` hold what is true of new rows: E[Z | x], or
-the probability of class 1 (80 to 97 %). Ranks are aligned by 40 labelled rows. `mixture` are means,
-ranks and single labels of the same rows; in `ranks` and `mixture` sets share rows.
+In each of 500 simulations (`--simulations`) targets are drawn anew, sets are observed and `Linear`
+is fitted. Counted is how often 95 % intervals of `summary()` hold the true coefficients (it should
+be 92 to 97 %), and how often 90 % intervals of `return_std=True` hold what is true of new rows:
+E[Z | x], or the probability of class 1 (80 to 97 %). Ranks are aligned by 40 labelled rows.
+`mixture` are means, ranks and single labels of the same rows; in `ranks` and `mixture` sets share
+rows. The cases named `ensemble` are of `Ensemble(Linear())`, whose resampled sets give the standard
+deviations: 100 simulations.
+
+Every 20 simulations are a line of FOLDER/coverage.csv (`--out`); a run goes on where the last one
+stopped.
 """
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,9 +27,11 @@ from rich.table import Table
 from scipy import stats
 
 import setwise as sw
+from benchmarks import resume
 
 console = Console()
 
+TIMES, FEW, AT_ONCE = 500, 100, 20  # simulations, of ensembles, and in a line of the file
 COEFFICIENTS = np.array([0.8, -0.5, 0.3])
 LABELS = 40  # that align ranks
 
@@ -36,6 +45,7 @@ class Case(NamedTuple):
     n_rows: int = 1200
     distribution: str | None = "normal"  # None: two classes
     told: slice = slice(None)  # which of the coefficients and the intercept labels tell
+    copies: int = 0  # of an ensemble; 0 is one linear model with its information matrix
 
 
 def bags(rng, n, low, high):
@@ -88,39 +98,63 @@ CASES = {
     "bags": Case(binary, sizes(sw.AnyPositive(), 2, 4), level=-1.0, distribution=None),
     "mixture": Case(normal, mixture),
 }  # fmt: skip
+CASES |= {
+    f"ensemble, {name}": CASES[name]._replace(copies=30)
+    for name in ("means", "ranks", "counts", "bags")
+}
 
 
-class Result(NamedTuple):
-    """Shares of intervals that hold the truth."""
+class Part(NamedTuple):
+    """Simulations that are one line of the file."""
 
-    coefficients: list[float]  # of each coefficient
-    rows: float  # over all new rows
-    worst: float  # of the standard deviations of estimates, over the mean standard error
-    seconds: float  # of a fit and its standard errors
+    case: str
+    part: int
 
 
-def simulate(case: Case, n: int, seed: int = 0) -> Result:
-    """The coverage over n simulations."""
-    truth = np.append(COEFFICIENTS, case.level)
+class Tally(NamedTuple):
+    """Of so many simulations: how many intervals held each coefficient, and sums.
+
+    `squares` are those of (estimate − truth) / standard error of all coefficients told, `rows` of
+    the shares of new rows whose intervals hold what is true.
+    """
+
+    n: int
+    x0: int
+    x1: int
+    x2: int
+    intercept: int
+    squares: float
+    told: int
+    rows: float
+    seconds: float
+
+
+def simulate(name: str, seeds: Iterable[int]) -> Tally:
+    """Simulates the case with these seeds."""
+    case, truth = CASES[name], np.append(COEFFICIENTS, CASES[name].level)[CASES[name].told]
     reach, narrow = stats.norm.ppf(0.975), stats.norm.ppf(0.95)
     learner = sw.Linear(alpha=0.0)  # intervals are about coefficients that are not drawn to zero
-    held, inside, estimates, errors = [], [], [], []
-    begin = time.perf_counter()
-    for i in range(n):
-        rng = np.random.default_rng([seed, i])
+    if case.copies:
+        learner = sw.Ensemble(learner, case.copies)
+    held, squares, rows, begin, n = np.zeros(4, int), 0.0, 0.0, time.perf_counter(), 0
+    for seed in seeds:
+        n += 1
+        rng = np.random.default_rng([0, seed])
         X = rng.normal(size=(case.n_rows, 3))
         z = case.draw(X @ COEFFICIENTS + case.level, rng)
         if case.distribution is None:
-            est = sw.AggregateClassifier(2, learner, validation=None, verbose=0)
+            est = sw.AggregateClassifier(2, learner, validation=None, random_state=seed, verbose=0)
         else:
-            est = sw.AggregateRegressor(case.distribution, learner, validation=None, verbose=0)
+            est = sw.AggregateRegressor(
+                case.distribution, learner, validation=None, random_state=seed, verbose=0
+            )
         est.fit(X, case.observe(z, rng))
-        lines = est.summary().lines
-        found = np.array([line.estimate for line in lines])[case.told]
-        error = np.array([line.std_error for line in lines])[case.told]
-        held.append(np.abs(found - truth[case.told]) <= reach * error)
-        estimates.append(found)
-        errors.append(error)
+        if not case.copies:
+            lines = est.summary().lines
+            off = np.array([line.estimate for line in lines])[case.told] - truth
+            error = np.array([line.std_error for line in lines])[case.told]
+            held[: len(off)] += np.abs(off) <= reach * error
+            squares += float(((off / error) ** 2).sum())
         new = rng.normal(size=(100, 3))
         eta = new @ COEFFICIENTS + case.level
         if case.distribution is None:
@@ -132,27 +166,77 @@ def simulate(case: Case, n: int, seed: int = 0) -> Result:
                 est.align(few, case.draw(few @ COEFFICIENTS + case.level, rng))
             made, deviation = est.predict(new, return_std=True)
             eta = np.exp(eta) if case.distribution == "poisson" else eta
-        inside.append(np.abs(made - eta) <= narrow * deviation)
-    seconds = (time.perf_counter() - begin) / n
-    ratio = np.std(estimates, axis=0) / np.mean(errors, axis=0)
-    worst = float(ratio[np.abs(np.log(ratio)).argmax()])
-    return Result(np.mean(held, axis=0).tolist(), float(np.mean(inside)), worst, seconds)
+        rows += float(np.mean(np.abs(made - eta) <= narrow * deviation))
+    told = 0 if case.copies else n * len(truth)
+    return Tally(n, *held.tolist(), squares, told, rows, time.perf_counter() - begin)
 
 
-def main(words: list[str]) -> None:
-    n = int(words.pop(0)) if words and words[0].isdigit() else 500
-    table = Table(title=f"share of intervals that hold the truth, % of {n} simulations")
-    head = ("case", "95 %: x0", "x1", "x2", "intercept", "90 % of new rows", "sd / error", "ms")
-    for name in head:
+def measure(one: Part) -> Tally:
+    """The simulations of one line."""
+    return simulate(one.case, range(AT_ONCE * one.part, AT_ONCE * (one.part + 1)))
+
+
+def plan(names: Iterable[str] = (), times: int = TIMES) -> resume.Plan:
+    """All simulations of these cases, or of all."""
+    every = {name: min(times, FEW) if CASES[name].copies else times for name in names or CASES}
+    parts = [Part(name, i) for name, n in every.items() for i in range(n // AT_ONCE)]
+    parts.sort(key=lambda one: one.part)
+    return resume.Plan("coverage", parts, measure, Part, Tally)
+
+
+def added(found: dict[Part, Tally]) -> dict[str, Tally]:
+    """What all lines of a case say together."""
+    by: dict[str, list[Tally]] = defaultdict(list)
+    for one, tally in found.items():
+        by[one.case].append(tally)
+    return {
+        name: Tally(*(sum(v) for v in zip(*by[name], strict=True))) for name in CASES if name in by
+    }
+
+
+HEADS = (
+    "case", "simulations", "95 %: x0", "x1", "x2", "intercept", "90 % of rows", "sd / error", "ms",
+)  # fmt: skip
+
+
+def cells(name: str, of: Tally) -> list[str]:
+    """A line of the table."""
+    told, n = CASES[name].told, of.n
+    shares = [""] * 4
+    if not CASES[name].copies:
+        for i in range(4)[told]:
+            shares[i] = f"{100 * of[1 + i] / n:.1f}"
+    ratio = f"{(of.squares / of.told) ** 0.5:.2f}" if of.told else ""
+    return [
+        name,
+        str(n),
+        *shares,
+        f"{100 * of.rows / n:.1f}",
+        ratio,
+        f"{1000 * of.seconds / n:.0f}",
+    ]
+
+
+def main() -> int:
+    """Simulates what is missing and shows what there is."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.coverage")
+    parser.add_argument("cases", nargs="*", choices=[*CASES, []], metavar="CASE")
+    parser.add_argument("--simulations", type=int, default=TIMES)
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--out", type=Path, default=Path("results"))
+    parser.add_argument("--minutes", type=float, default=1e6)
+    options = parser.parse_args()
+    good = resume.run(
+        [plan(options.cases, options.simulations)], options.out, options.jobs, options.minutes
+    )
+    table = Table(title="share of intervals that hold the truth, %")
+    for name in HEADS:
         table.add_column(name, justify="left" if name == "case" else "right")
-    for name in words or CASES:
-        found = simulate(CASES[name], n)
-        shares = [f"{100 * c:.1f}" for c in found.coefficients]
-        shares += [""] * (4 - len(shares))
-        last = f"{100 * found.rows:.1f}", f"{found.worst:.2f}", f"{1000 * found.seconds:.0f}"
-        table.add_row(name, *shares, *last)
+    for name, tally in added(resume.read(options.out / "coverage.csv", Part, Tally)).items():
+        table.add_row(*cells(name, tally))
     console.print(table)
+    return 0 if good else 1
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    raise SystemExit(main())

@@ -1,4 +1,4 @@
-"""What the defaults reach: `python -m benchmarks.defaults SECTION ... [--jobs N] [--out FOLDER]`.
+"""What the defaults reach: `python -m benchmarks.defaults [SECTION ...] [--jobs N] [--out FOLDER]`.
 
 auto         `learner="auto"` beside each single learner, on ten regression and ten classification
              sets of the paper drawn by a seed, at most 10 000 rows, three trials
@@ -7,14 +7,15 @@ proportions  bags of 8, 64 and 512 rows of adult and magic, beside a mean-propor
              on the same network
 intervals    how many targets 90 % intervals of single rows hold, on eight data sets
 
-Every fit is one line of FOLDER/defaults-SECTION.csv; a run goes on where the last one stopped.
-Seconds are those of one thread.
+Every fit is one line of FOLDER/defaults-SECTION.csv; a run goes on where the last one stopped, and
+`--minutes` ends it. Seconds are those of one thread. Without a section all are measured, and what
+`python -m benchmarks.coverage` measures too. `python -m benchmarks.defaults_page` writes the page
+of the documentation from these files.
 """
 
 from __future__ import annotations
 
 import argparse
-import csv
 import time
 import warnings
 from collections import defaultdict
@@ -23,19 +24,16 @@ from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import joblib
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold
 from torch import nn
 
 import setwise as sw
+from benchmarks import coverage, resume
 from setwise.distributions import interval
 
-console = Console()
 SEED, ROWS = 2026, 10_000
 LABELS = 50  # of single rows, that fix shift and unit beside ranks and differences
 
@@ -121,7 +119,8 @@ def auto_fits() -> Iterator[Fit]:
                 yield Fit(name, kind, learner, trial)
 
 
-SINGLE = ("auto", "linear", "lightgbm", "network")
+POOL = ("auto", "linear", "lightgbm", "network")
+SINGLE = (*POOL, "xgboost", "catboost")
 
 
 def auto(one: Fit) -> Found:
@@ -145,7 +144,7 @@ def auto(one: Fit) -> Found:
 
 def bags_fits() -> Iterator[Fit]:
     names = ("musk1", "fox", "tiger", "elephant", "musk2")
-    for learner, name, fold in product(SINGLE, names, range(10)):
+    for learner, name, fold in product(POOL, names, range(10)):
         yield Fit(name, "bags", learner, fold)
 
 
@@ -252,15 +251,40 @@ def intervals(one: Fit) -> Found:
     return Found(float(np.mean((low <= z[known:]) & (z[known:] <= high))), seconds)
 
 
-SECTIONS: dict[str, tuple[Callable[[], Iterator[Fit]], Callable[[Fit], Found]]] = {
-    "auto": (auto_fits, auto),
-    "bags": (bags_fits, bags),
-    "proportions": (proportions_fits, proportions),
-    "intervals": (intervals_fits, intervals),
+# ---- what is measured
+
+
+class Section(NamedTuple):
+    """What to fit, and how one fit is measured."""
+
+    fits: Callable[[], Iterator[Fit]]
+    measure: Callable[[Fit], Found]
+
+
+SECTIONS = {
+    "auto": Section(auto_fits, auto),
+    "bags": Section(bags_fits, bags),
+    "proportions": Section(proportions_fits, proportions),
+    "intervals": Section(intervals_fits, intervals),
 }
 
 
-# ---- what becomes of them
+def cost(one: Fit) -> float:
+    """About how long a fit takes, to begin with the long ones."""
+    info = next(i for i in sw.datasets.available() if i.name == one.data)
+    numbers = min(info.rows or ROWS, ROWS) * (info.features or 1)
+    return numbers * (info.classes or 1) * (3 if one.learner == "auto" else 1)
+
+
+def plan(name: str) -> resume.Plan:
+    """A section, trial by trial, so that a run that was cut short has something of everything."""
+    fits = sorted(SECTIONS[name].fits(), key=lambda one: (one.trial, -cost(one)))
+    return resume.Plan(f"defaults-{name}", fits, SECTIONS[name].measure, Fit, Found)
+
+
+def read(path: Path) -> dict[Fit, Found]:
+    """What has been measured of a section."""
+    return resume.read(path, Fit, Found)
 
 
 def means(found: dict[Fit, Found]) -> dict[tuple[str, str], dict[str, np.ndarray]]:
@@ -271,107 +295,21 @@ def means(found: dict[Fit, Found]) -> dict[tuple[str, str], dict[str, np.ndarray
     return {cell: {k: np.array(v) for k, v in by.items()} for cell, by in cells.items()}
 
 
-def in_short(values: np.ndarray) -> str:
-    """The mean of trials, with its standard error where there are several."""
-    if len(values) < 2:
-        return f"{values[0]:.4g}" if len(values) else "-"
-    return f"{values.mean():.4g} ± {values.std(ddof=1) / len(values) ** 0.5:.2g}"
-
-
-def show(section: str, found: dict[Fit, Found]) -> None:
-    """A line for each data set and kind, and what they say together."""
-    cells = means(found)
-    learners = list(dict.fromkeys(one.learner for one in found))
-    out = Table(title=section)
-    for head in ("data", "kind", *learners):
-        out.add_column(head, justify="left" if head in ("data", "kind") else "right")
-    for (data, kind), by in sorted(cells.items()):
-        shown = [in_short(by.get(learner, np.array([]))) for learner in learners]
-        out.add_row(data, kind, *shown)
-    console.print(out)
-    seconds = {k: sum(f.seconds for one, f in found.items() if one.learner == k) for k in learners}
-    console.print("seconds in all: " + ", ".join(f"{k} {v:.0f}" for k, v in seconds.items()))
-    if section == "auto":
-        compare(cells)
-
-
-def compare(cells: dict[tuple[str, str], dict[str, np.ndarray]]) -> None:
-    """Mean ranks, how far `auto` is behind the best single learner, and behind `Linear`."""
-    whole = {c: by for c, by in cells.items() if len({len(v) for v in by.values()}) == 1}
-    whole = {c: by for c, by in whole.items() if set(by) >= set(SINGLE)}
-    places: dict[str, list[int]] = defaultdict(list)
-    for by in whole.values():
-        order = sorted(SINGLE, key=lambda k: by[k].mean())
-        for place, learner in enumerate(order, 1):
-            places[learner].append(place)
-    console.print("mean rank: " + ", ".join(f"{k} {np.mean(v):.2f}" for k, v in places.items()))
-    for (data, kind), by in sorted(whole.items()):
-        best = min(SINGLE[1:], key=lambda k: by[k].mean())
-        behind = by["auto"].mean() / max(by[best].mean(), 1e-12) - 1
-        gap = by["auto"] - by["linear"]
-        noise = 2 * gap.std(ddof=1) / len(gap) ** 0.5 if len(gap) > 1 else np.inf
-        words = [f"{behind:+.1%} behind {best}"] if behind > 0.03 else []
-        words += [f"{gap.mean():.3g} behind linear"] if gap.mean() > noise else []
-        if words:
-            console.print(f"  {data}, {kind}: " + "; ".join(words))
-
-
-def read(path: Path) -> dict[Fit, Found]:
-    """What has been measured."""
-    if not path.exists():
-        return {}
-    with path.open(newline="", encoding="utf-8") as file:
-        return {
-            Fit(r["data"], r["kind"], r["learner"], int(r["trial"])):
-            Found(float(r["value"]), float(r["seconds"]))
-            for r in csv.DictReader(file)
-        }  # fmt: skip
-
-
-def measured(section: str, one: Fit) -> tuple[Fit, Found]:
-    """One fit on one thread."""
-    torch.set_num_threads(1)
-    with joblib.parallel_config(backend="threading"):
-        return one, SECTIONS[section][1](one)
-
-
-def run(section: str, path: Path, jobs: int, until: float) -> dict[Fit, Found]:
-    """Makes the fits that are missing, until it is too late to begin one."""
-    found = read(path)
-    todo = [one for one in SECTIONS[section][0]() if one not in found]
-    new = not path.exists()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file)
-        if new:
-            writer.writerow([*Fit._fields, *Found._fields])
-
-        def in_time() -> Iterator[Any]:
-            for one in todo:
-                if time.monotonic() < until:
-                    yield joblib.delayed(measured)(section, one)
-
-        parallel = joblib.Parallel(jobs, return_as="generator_unordered", pre_dispatch=jobs)
-        for one, what in parallel(in_time()):
-            found[one] = what
-            writer.writerow([*one, *(f"{v:.6g}" for v in what)])
-            file.flush()
-            console.print(*one, f"{what.value:.4g}", f"{what.seconds:.1f} s", highlight=False)
-    return found
-
-
-def main() -> None:
+def main() -> int:
     """Runs the sections named on the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.defaults")
-    parser.add_argument("sections", nargs="+", choices=list(SECTIONS), metavar="SECTION")
+    parser.add_argument("sections", nargs="*", choices=[*SECTIONS, []], metavar="SECTION")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--out", type=Path, default=Path("results"))
     parser.add_argument("--minutes", type=float, default=1e6, help="begin no fit after that time")
+    parser.add_argument("--without", nargs="*", default=[], help="data sets to leave out")
     options = parser.parse_args()
-    options.out.mkdir(exist_ok=True)
-    until = time.monotonic() + 60 * options.minutes
-    for section in options.sections:
-        show(section, run(section, options.out / f"defaults-{section}.csv", options.jobs, until))
+    plans = [plan(name) for name in options.sections or SECTIONS]
+    plans = [p._replace(tasks=[t for t in p.tasks if t.data not in options.without]) for p in plans]
+    if not options.sections:
+        plans.append(coverage.plan())
+    return 0 if resume.run(plans, options.out, options.jobs, options.minutes) else 1
 
 
 if __name__ == "__main__":
-    main()
+    raise SystemExit(main())

@@ -53,7 +53,7 @@ bench: setup ## Measure speed against others, fail past a bound (under 20 minute
 	$(BIN)/python -m benchmarks.speed
 
 bench-cuda: setup ## Measure rules and a network on a CUDA device
-	$(BIN)/python -m benchmarks.cuda
+	$(BIN)/python -m benchmarks.cuda --out docs/speed-cuda.md
 
 reproduce: setup ## Run a table of the paper: make reproduce TABLE=uci OPTIONS='--trials 2 --jobs 2'
 	$(BIN)/python -m reproduction $(TABLE) $(OPTIONS)

@@ -49,11 +49,15 @@ def cost(aggregate: Any, made: tuple[Any, Tensor], sets: sw.Sets) -> Callable[[]
     seen = aggregate.observe(z.cpu(), sets, seed=0)
 
     def run() -> None:
-        # the distribution is made anew, since it keeps what it has computed
-        again = type(distribution)(**_parameters(distribution, leaf), validate_args=False)
+        again = made_again(distribution, leaf)
         backward(sw.log_likelihood(aggregate, again, seen.sets, seen.y), leaf)
 
     return run
+
+
+def made_again(d: Any, leaf: Tensor) -> Any:
+    """The distribution made anew, since it keeps what it has computed."""
+    return type(d)(**_parameters(d, leaf), validate_args=False)
 
 
 def _parameters(d: Any, leaf: Tensor) -> dict[str, Any]:

@@ -64,5 +64,5 @@ def test_exponents_are_those_of_powers(tmp_path):
 
 def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert cuda.main() == 0
+    assert cuda.main([]) == 0
     assert "no CUDA device" in capsys.readouterr().out

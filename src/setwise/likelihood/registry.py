@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import weakref
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -177,6 +178,8 @@ def log_likelihood(aggregate: Aggregate, distribution: Distribution, sets: Any, 
     """log p(y | θ) of each set: the probability (density) of the observation, targets unseen.
 
     `distribution` is a `torch.distributions` object with one entry per row of the instance table.
+    y may be a tensor. One that is on a device stays there: it is checked, by a copy, only when it
+    comes for the first time and after it was changed.
 
     >>> import setwise as sw
     >>> rows = torch.distributions.Normal(torch.zeros(4), torch.ones(4))
@@ -197,5 +200,30 @@ def log_likelihood(aggregate: Aggregate, distribution: Distribution, sets: Any, 
         )
     find_rule(type(aggregate), type(distribution))
     sets = sets if isinstance(sets, Sets) else Sets(sets)
-    y = aggregate.check(sets, y)
+    y = _checked(aggregate, sets, y)
     return evaluate(aggregate, map_parameters(distribution, sets.members), sets, y)
+
+
+class _Checked(NamedTuple):
+    """A y on a device that was found good for an aggregate, and the y that was given."""
+
+    aggregate: Aggregate
+    given: weakref.ref[Tensor]
+    version: int  # of the tensor that was given: another one once its numbers change
+    y: Tensor
+
+
+HOSTS = ("cpu",)  # where y is checked without a copy
+_CHECKED: weakref.WeakKeyDictionary[Sets, _Checked] = weakref.WeakKeyDictionary()
+
+
+def _checked(aggregate: Aggregate, sets: Sets, y: Any) -> Any:
+    """y after its checks; a tensor on a device as one that is there."""
+    if not isinstance(y, Tensor) or y.device.type in HOSTS:
+        return aggregate.check(sets, y)
+    known = _CHECKED.get(sets)
+    same = known is not None and known.aggregate is aggregate and known.given() is y
+    if known is None or not same or known.version != y._version:
+        good = torch.as_tensor(aggregate.check(sets, y.detach().cpu()), device=y.device)
+        known = _CHECKED[sets] = _Checked(aggregate, weakref.ref(y), y._version, good)
+    return known.y

@@ -266,3 +266,26 @@ def test_one_backward_pass_gives_the_posterior(aggregate):
         for k, row in enumerate(sets[i]):
             want = [p[z[:, k] == c].sum() / p.sum() for c in range(4)]
             np.testing.assert_allclose(got[row].numpy(), want, rtol=1e-7, atol=1e-9)
+
+
+def test_y_on_a_device_is_checked_once_and_again_when_it_changes(monkeypatch):
+    from setwise.likelihood import registry
+
+    monkeypatch.setattr(registry, "HOSTS", ())  # as if the CPU were a device
+    d, sets = torch.distributions.Normal(torch.zeros(4), 1.0), sw.Sets([[0, 1], [2, 3]])
+    y, seen, rank = torch.tensor([1.0, 0.0]), [], sw.Rank()
+    check = sw.Rank.check
+
+    def counted(self, sets, y):
+        seen.append(y)
+        return check(self, sets, y)
+
+    monkeypatch.setattr(sw.Rank, "check", counted)
+    for _ in range(3):
+        value = sw.log_likelihood(rank, d, sets, y)
+    assert len(seen) == 1
+    torch.testing.assert_close(value, sw.log_likelihood(rank, d, sets, [1.0, 0.0]))
+    sw.log_likelihood(sw.Rank(tie_margin=0.1), d, sets, y)  # another aggregate has other rules
+    y[0] = 7.0
+    with pytest.raises(sw.SetError, match="y = 7"):
+        sw.log_likelihood(rank, d, sets, y)

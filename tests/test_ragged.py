@@ -265,8 +265,8 @@ def test_pieces_change_nothing(monkeypatch):
         seen = observe(aggregate, d, sets)
         whole = sw.log_likelihood(aggregate, d, sets, seen.y)
         with monkeypatch.context() as patch:
-            patch.setattr(automaton, "_AT_ONCE", {"cpu": 100})
-            patch.setattr("setwise._math.class_counts._AT_ONCE", 500)
+            patch.setattr(automaton, "at_once", lambda like: 100)
+            patch.setattr("setwise._math.class_counts.at_once", lambda like: 500)
             small = sw.log_likelihood(aggregate, d, sets, seen.y)
         torch.testing.assert_close(small, whole)
         found, wanted = (

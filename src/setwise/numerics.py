@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 __all__ = [
+    "at_once",
     "chunked",
     "gather",
     "log1mexp",
@@ -31,7 +32,15 @@ __all__ = [
     "tree_product",
 ]
 
-_CHUNK_ELEMENTS = {"cpu": 1 << 20, "cuda": 1 << 26}  # about the cache; enough to fill the device
+_DEVICE_ELEMENTS = 1 << 26  # enough to fill a device
+
+
+def at_once(like: Tensor, elements: int = 1 << 20) -> int:
+    """How many elements to compute together: `elements`, about what the caches of a CPU hold.
+
+    On a device more of them, where every call costs as much as a million.
+    """
+    return elements if like.device.type == "cpu" else max(elements, _DEVICE_ELEMENTS)
 
 
 def _call(function: Any, *arguments: Any) -> Tensor:
@@ -222,15 +231,14 @@ def planned(
     plan: Callable[..., Callable[..., Tensor]],
     *tensors: Tensor,
     cost: int,
-    budget: int | None = None,
+    budget: int = 1 << 20,
 ) -> Tensor:
     """plan(*tensors)(*tensors) on pieces of the tensors along dimension 0; see `chunked`.
 
     `plan` runs once for each piece and without derivatives, such as to choose nodes; the function
     that it returns is differentiated and, if there are several pieces, computed again for it.
     """
-    budget = budget or _CHUNK_ELEMENTS.get(tensors[0].device.type, 1 << 20)
-    step = max(1, budget // max(cost, 1))
+    step = max(1, at_once(tensors[0], budget) // max(cost, 1))
     if len(tensors[0]) <= step:  # one piece: keeping it is cheaper than computing it again
         return torch.no_grad()(plan)(*tensors)(*tensors)
     # split, not slices: the derivative of a slice is as large as the whole tensor
@@ -239,14 +247,15 @@ def planned(
 
 
 def chunked(
-    fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int | None = None
+    fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int = 1 << 20
 ) -> Tensor:
     """fn applied to pieces of the tensors along dimension 0, in memory that does not grow.
 
     `cost` is the number of elements fn needs per entry of dimension 0. What fn computes on the way
     is not kept but computed again in the backward pass, so memory is that of one piece. Derivatives
     of every order work. Every tensor that fn differentiates must be passed as an argument.
-    `budget` is the number of elements a piece may need, by default about what the caches hold.
+    `budget` is the number of elements a piece may need on a CPU, by default about what the caches
+    hold.
 
     >>> chunked(lambda x: (x[:, None] * torch.arange(3)).sum(1), torch.ones(4), cost=3)
     tensor([3., 3., 3., 3.])

@@ -20,10 +20,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise._math.padding import Packed, pieces
-from setwise.numerics import gather, logsumexp, recomputed, segment_logsumexp
+from setwise.numerics import at_once, gather, logsumexp, recomputed, segment_logsumexp
 from setwise.sets import Sets
 
-_AT_ONCE = {"cpu": 1 << 20, "cuda": 1 << 26}  # elements
 _SURE = math.log(1e-100)  # a probability that large has lost nothing, and its cube is a number
 
 Ints = NDArray[np.int64]
@@ -281,7 +280,7 @@ def log_reach(
         scale = torch.where(scale == -math.inf, 0.0, scale)
         letters = logp - scale
     out = []
-    for begin, end, part in pieces(sets, _AT_ONCE.get(logp.device.type, 1 << 20) // graph.cost):
+    for begin, end, part in pieces(sets, at_once(logp) // graph.cost):
         some = letters[sets.offsets[begin] : sets.offsets[end]]
         ends = wanted[begin:end]
         words = _Words(graph, Packed.of(part, logp), start[begin:end])

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from setwise.numerics import chunked, tree_product
+from setwise.numerics import at_once, chunked, tree_product
 
 _CHUNK = 1 << 20  # members × angles at a time, about
 TILT_ERROR = 0.2  # in counts and in deviations
@@ -67,7 +67,7 @@ def log_count_mixture(
 
 def _pieces(log_a: Tensor, log_b: Tensor, *rest: Tensor) -> Iterator[tuple[Tensor, ...]]:
     """The arguments in float64, in pieces of sets that fit into cache."""
-    step = max(1, _CHUNK // (log_a.shape[1] * 16))
+    step = max(1, at_once(log_a, _CHUNK) // (log_a.shape[1] * 16))
     arguments = (log_a.double(), log_b.double(), *(t.detach().double() for t in rest))
     return zip(*(t.split(step) for t in arguments), strict=True)
 

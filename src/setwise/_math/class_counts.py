@@ -19,11 +19,10 @@ from torch import Tensor
 
 from setwise._math.automaton import log_reach
 from setwise._math.padding import Packed, pieces
-from setwise.numerics import chunked, gather, logsumexp, recomputed
+from setwise.numerics import at_once, chunked, gather, logsumexp, recomputed
 from setwise.sets import Sets
 
 MAX_STATES = 10**6
-_AT_ONCE = 1 << 20  # elements
 
 Ints = NDArray[np.int64]
 
@@ -99,7 +98,7 @@ def log_mixture_of_compositions(
     size, n_classes = int(sets.sizes.max()), logp.shape[1]
     tables = [t.to(logp.device) for t in _levels((size,) * n_classes, size)[0]]
     cost = n_compositions(size, n_classes) * n_classes // size + 1
-    parts = pieces(sets, _AT_ONCE // cost)
+    parts = pieces(sets, at_once(logp) // cost)
 
     def run(part: Sets, begin: int, logp: Tensor) -> Tensor:
         packed = Packed.of(part, logp)

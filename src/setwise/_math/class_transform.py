@@ -25,13 +25,12 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from setwise._math.binary_counts import TILT_ERROR
-from setwise.numerics import gather, logsumexp
+from setwise.numerics import at_once, gather, logsumexp
 
 FEW_CLASSES = 4  # that are counted above zero: angles are (C − 1)-dimensional
 _LEAST = 30.0  # −log of what is left out
 _ROUNDS = 200
 _SAFE = 1e-4  # share of the normal height that a tilted probability is trusted with
-_AT_ONCE = 1 << 20  # numbers that are computed together
 _SMALL = 48  # logits of a set up to which its Hessian is kept
 
 
@@ -89,14 +88,14 @@ class _Sums:
 
     def parts(self, logits: Tensor) -> Iterable[tuple[Tensor, Tensor]]:
         """Terms (n, j) and n·r (n, K, C, j) of a few angles at a time; of few, kept if all fit."""
-        if self.kept is None and logits.numel() * self.turn.shape[1] <= _AT_ONCE:
+        if self.kept is None and logits.numel() * self.turn.shape[1] <= at_once(logits):
             (self.kept,) = self._computed(logits)
         return self._computed(logits) if self.kept is None else [self.kept]
 
     def _computed(self, logits: Tensor) -> Iterator[tuple[Tensor, Tensor]]:
         q = (logits + self.tilt.unsqueeze(1)).softmax(2)
         n, k, c = q.shape
-        step = max(1, _AT_ONCE // (n * k * c))
+        step = max(1, at_once(q) // (n * k * c))
         split = (t.split(step, -1) for t in (self.e, self.turn, self.weight))
         for e, turn, weight in zip(*split, strict=True):
             phi = q.to(e.dtype) @ e
@@ -287,7 +286,7 @@ class _Lattice:
         for k in kind.unique().tolist():
             at = (kind == k).nonzero()[:, 0]
             most = float((2 * self.reach[at].amax(0)).clamp_min(1).prod())
-            out += at.split(max(1, int(_AT_ONCE / max(most, n_rows))))
+            out += at.split(max(1, int(at_once(at) / max(most, n_rows))))
         return out
 
     def nodes(self, counts: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:

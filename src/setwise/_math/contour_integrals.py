@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from setwise._math.groups import Case, by_number
+from setwise.numerics import at_once
 
 Transform = Callable[[Tensor], Tensor]  # log of a transform at s of shape (n_sets, nodes)
 Sums = tuple[Tensor, Tensor, Tensor, Tensor]
 
 ANGLES = (90.0, 45.0, 67.5)  # how a path may leave the saddle point, in degrees
 _MOST = 1600  # nodes
-_BUDGET = 1 << 20
 
 
 def cot(degrees: float) -> float:
@@ -115,7 +115,7 @@ class Plan:
         n = first
         while len(left) and n <= _MOST:
             for constants in candidates:
-                parts, left = left.split(max(1, _BUDGET // (n * self.cost))), left[:0]
+                parts, left = left.split(max(1, at_once(left) // (n * self.cost))), left[:0]
                 for part in parts:
                     given = (t[part] for t in (*constants, *self.tensors))
                     fine, coarse, rough, size = sums(n, *given)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from setwise.numerics import recomputed
+from setwise.numerics import at_once, recomputed
 
 
 class _Graded(torch.autograd.Function):
@@ -52,12 +52,11 @@ def graded(fn: Callable[..., Tensor], *tensors: Tensor, cost: int, budget: int =
 
     Like `numerics.chunked`, but the derivative is computed along with the value, piece by piece:
     what it needs is neither kept nor computed again. `cost` is the number of elements that fn needs
-    per entry, `budget` what a piece may need.
+    per entry, `budget` what a piece may need on a CPU.
 
     >>> graded(lambda x: x.square().sum(1), torch.ones(2, 3), cost=3)
     tensor([3., 3.])
     """
-    if tensors[0].is_cuda:
-        budget *= 64  # enough to fill the device
-    out: Tensor = _Graded.apply(fn, max(1, budget // max(cost, 1)), *tensors)  # type: ignore[no-untyped-call]
+    step = max(1, at_once(tensors[0], budget) // max(cost, 1))
+    out: Tensor = _Graded.apply(fn, step, *tensors)  # type: ignore[no-untyped-call]
     return out

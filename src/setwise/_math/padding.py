@@ -23,6 +23,7 @@ from setwise.sets import Sets
 Ints = NDArray[np.int64]
 
 OVERHEAD = 2e5  # numbers that a batch could have worked through while it was set up, about
+WAITING = 1e9  # the same on a device, which waits meanwhile
 INVERSION = 300.0  # a member's cost for `batches` along a contour, whose overhead is large
 _MANY = 48  # distinct sizes that are told apart
 
@@ -51,6 +52,9 @@ def partition(
     numbers = np.asarray(numbers)
     if not len(numbers):
         return []
+    weights = len(numbers) if weight is None else np.sum(weight)
+    if weights * work(float(numbers.max())) <= overhead:  # a second batch would cost more
+        return [np.arange(len(numbers))]
     distinct, code = np.unique(numbers, return_inverse=True)
     code = code.reshape(-1)
     if len(distinct) > _MANY:  # the lower end of each of so many classes of numbers that are alike
@@ -73,6 +77,11 @@ def partition(
         parts.append(np.flatnonzero((code >= cut[end]) & (code < end)))
         end = int(cut[end])
     return parts[::-1]
+
+
+def overhead(like: Tensor) -> float:
+    """What a batch costs besides its work, where `like` is."""
+    return OVERHEAD if like.device.type == "cpu" else WAITING
 
 
 def batches(sets: Sets, unit: float, power: float = 1.0, apart: int = 0) -> list[tuple[Ints, Sets]]:

@@ -21,7 +21,7 @@ from setwise._math.class_counts import (
     n_compositions,
 )
 from setwise._math.class_transform import FEW_CLASSES, log_class_counts
-from setwise._math.padding import Padded, batches, partition
+from setwise._math.padding import Padded, batches, overhead, partition
 from setwise.distributions import map_parameters
 from setwise.errors import check_each
 from setwise.likelihood import Aggregate, PerClass, Targets, likelihood
@@ -250,7 +250,9 @@ def _recursion(distribution: Any, sets: Sets, table: Ints) -> Tensor:
 
     hard = np.flatnonzero(states > _FEW_STATES)
     easy = np.flatnonzero(states <= _FEW_STATES)
-    parts = [easy[at] for at in partition(states[easy], lambda n: n * 8.0, sets.sizes[easy])]
+    cost = overhead(distribution.logits)
+    together = partition(states[easy], lambda n: n * 8.0, sets.sizes[easy], cost)
+    parts = [easy[at] for at in together]
     _, same = np.unique(shape[hard], axis=0, return_inverse=True)
     parts += [hard[same.reshape(-1) == n] for n in np.unique(same)]
 

@@ -14,7 +14,7 @@ from torch.distributions import Categorical
 from torch.nn.functional import logsigmoid, one_hot
 
 from setwise._math.automaton import log_reach
-from setwise._math.padding import partition
+from setwise._math.padding import overhead, partition
 from setwise.likelihood import Aggregate, Label, PerClass, Targets, likelihood
 from setwise.likelihood.registry import in_parts
 from setwise.numerics import logsumexp
@@ -130,8 +130,8 @@ def _presence(aggregate: Presence, distribution: Categorical, sets: Sets, y: Ten
         start = 2**most - 2**n  # classes that are not asked for count as seen
         return log_reach(letters, part.flat, step, start, wanted.expand(len(part), -1))
 
-    if (m == m[0]).all():
-        return hits_all(np.arange(len(sets)), sets).to(logits.dtype)
-    parts = partition(m, lambda n: 2.0**n * (n + 1), weight=sets.sizes)
+    parts = partition(m, lambda n: 2.0**n * (n + 1), sets.sizes, overhead(logits))
+    if len(parts) == 1:
+        return hits_all(parts[0], sets).to(logits.dtype)
     out = in_parts([(which, sets.take(which)) for which in parts], hits_all)
     return out.to(logits.dtype)

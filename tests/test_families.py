@@ -289,6 +289,8 @@ def test_cgf_derivatives(name: str) -> None:
     d = make(name, *columns)
     (mean,) = torch.autograd.grad(family.cgf(d, s).sum(), s, create_graph=True)
     (variance,) = torch.autograd.grad(mean.sum(), s)
+    if family.peaked:
+        torch.testing.assert_close(family.cgf_slope(d, s), mean, rtol=1e-12, atol=1e-14)
     if name == "categorical":
         centre, width = family.centre_width(d)
         expected = centre, width**2

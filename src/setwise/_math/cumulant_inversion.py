@@ -28,8 +28,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.distributions import Distribution, Gamma, Laplace, NegativeBinomial, Normal
-from torch.nn.functional import softplus
+from torch.distributions import Distribution, Laplace, Normal
 
 from setwise._math.contour_integrals import ANGLES, Path, Plan, Sums, cot, trapezoid_sums
 from setwise._math.groups import piecewise
@@ -104,11 +103,7 @@ class Members:
         out = total(family_of(d).cgf(d, w * s if self.weighted else s))
         if not biased:
             return out
-        if isinstance(d, Gamma):
-            slope = d.concentration * w / (d.rate - w * s)
-        else:
-            slope = d.total_count * w / torch.expm1(softplus(-d.logits) - w * s)
-        return out + total(slope).log()
+        return out + total(w * family_of(d).cgf_slope(d, w * s)).log()
 
     def domain(self) -> tuple[Tensor, Tensor]:
         """The open interval of real s on which K is finite, for each set, without gradient."""
@@ -159,7 +154,7 @@ def log_density_of_sum(
     lattice = isinstance(d, Count)
     # y·f(y) = 1/2πi ∫ K'(s) exp(K(s) − s·y) ds has no cancellation for tiny shapes, where
     # the plain integrand is nearly constant; it needs K' > 0.
-    biased = noise is None and isinstance(d, Gamma | NegativeBinomial)
+    biased = noise is None and family_of(d).peaked
     biased = biased and (not members.weighted or bool((members.tensors[0] >= 0).all()))
 
     def cgf(s: Tensor, offset: Tensor, *tensors: Tensor) -> Tensor:

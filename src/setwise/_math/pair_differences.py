@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.distributions import Cauchy, Distribution, Gumbel, Laplace, Normal, StudentT
+from torch.distributions import Distribution, Laplace
 
 from setwise._math.groups import piecewise
 from setwise._math.integration_axis import Line, recentred
@@ -25,7 +25,6 @@ from setwise._math.summation import log_sum
 from setwise.distributions import (
     Continuous,
     Count,
-    LogisticDistribution,
     double,
     family_of,
     log_cdf,
@@ -34,6 +33,7 @@ from setwise.distributions import (
     map_parameters,
     parameters,
 )
+from setwise.distributions.location import LocationScale
 from setwise.numerics import gather, log1mexp, logaddexp, logsubexp, logsumexp
 from setwise.sets import Sets
 
@@ -69,19 +69,16 @@ def equal_within(parameter: Tensor, sets: Sets) -> bool:
 
 def difference_of(distribution: Distribution, sets: Sets) -> Distribution | None:
     """The distribution of Z₁ − Z₂, where it is of a known family."""
-    if not isinstance(distribution, Normal | Cauchy | Gumbel):
-        return None
-    if isinstance(distribution, Gumbel) and not equal_within(distribution.scale, sets):
-        return None
+    family = family_of(distribution)
     # the two members' own distributions are not built: to build a Gumbel takes long
-    first, second = sets.dense(distribution.loc).double().unbind(1)
-    scale, other = sets.dense(distribution.scale).double().unbind(1)
-    gap = first - second
-    if isinstance(distribution, Normal):
-        return Normal(gap, torch.hypot(scale, other), validate_args=False)
-    if isinstance(distribution, Cauchy):
-        return Cauchy(gap, scale + other, validate_args=False)
-    return LogisticDistribution(gap, scale, validate_args=False)
+    d: Any = distribution
+    if not issubclass(family, LocationScale):
+        return None
+    if family.one_scale and not equal_within(d.scale, sets):
+        return None
+    first, second = sets.dense(d.loc).double().unbind(1)
+    scale, other = sets.dense(d.scale).double().unbind(1)
+    return family.difference(first - second, scale, other)
 
 
 # ---- Laplace: three pieces, each an exponential
@@ -193,8 +190,7 @@ def log_exceeds(d: Distribution, margin: float) -> Tensor:
         flipped = map_parameters(part, lambda p: p.flip(1))
         return log_ordered(recentred(part if function is log_survival else flipped))
 
-    # Student's density is much cheaper than its tails
-    log_probability = ordered if isinstance(d, StudentT) else tail
+    log_probability = ordered if family_of(d).slow_tails else tail
     return piecewise(
         (~likely, lambda at: log_probability(at, log_survival)),
         (likely, lambda at: log1mexp(log_probability(at, log_cdf))),

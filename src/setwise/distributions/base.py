@@ -58,6 +58,8 @@ class Family(ABC):
     symmetric: ClassVar[bool] = False  # the family of Z contains −Z, by `loc` of opposite sign
     unit: ClassVar[str] = ""  # the raw number that changes with the unit in which Z is measured
     shape_varies: ClassVar[bool] = False  # with the parameters, beyond location and scale
+    slow_tails: ClassVar[bool] = False  # tails cost much more than densities
+    peaked: ClassVar[bool] = False  # most of Z may be near 0: sums are computed with `cgf_slope`
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -144,6 +146,11 @@ class Family(ABC):
     @staticmethod
     def cgf(d: Any, s: Tensor) -> Tensor:
         """Cumulant generating function log E exp(s Z) for complex s inside `cgf_domain`."""
+        raise NotImplementedError
+
+    @staticmethod
+    def cgf_slope(d: Any, s: Tensor) -> Tensor:
+        """The derivative of `cgf`; only `peaked` families need it."""
         raise NotImplementedError
 
     @classmethod

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
@@ -40,6 +41,11 @@ class Cauchy(LocationScale):
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
         """−log(1 + z²) − log π."""
         return -log1p_square(z) - math.log(math.pi)
+
+    @staticmethod
+    def difference(gap: Tensor, scale: Tensor, other: Tensor) -> Distribution:
+        """Cauchy: the scales add up."""
+        return torch.distributions.Cauchy(gap, scale + other, validate_args=False)
 
 
 def _log_tail(z: Tensor) -> Tensor:

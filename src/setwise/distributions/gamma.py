@@ -29,6 +29,7 @@ class Gamma(RateFamily):
 
     rate: Choice = "shared"
     distribution: ClassVar = torch.distributions.Gamma
+    peaked: ClassVar[bool] = True
     links: ClassVar = {"concentration": "log_concentration", "rate": "log_rate"}
     unit: ClassVar[str] = "log_rate"
     shape_varies: ClassVar[bool] = True
@@ -74,6 +75,12 @@ class Gamma(RateFamily):
     def cgf(d: Any, s: Tensor) -> Tensor:
         """−a log(1 − s/rate)."""
         out: Tensor = -d.concentration * torch.log1p(-s / d.rate)
+        return out
+
+    @staticmethod
+    def cgf_slope(d: Any, s: Tensor) -> Tensor:
+        """a / (rate − s)."""
+        out: Tensor = d.concentration / (d.rate - s)
         return out
 
 

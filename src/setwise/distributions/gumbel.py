@@ -8,9 +8,11 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from setwise.distributions.links import Choice
 from setwise.distributions.location import LocationScale
+from setwise.distributions.logistic import LogisticDistribution
 from setwise.distributions.special import lgamma, log1mexpexp, saturating_exp
 
 __all__ = ["Gumbel"]
@@ -29,6 +31,7 @@ class Gumbel(LocationScale):
 
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.Gumbel
+    one_scale: ClassVar[bool] = True
 
     @staticmethod
     def standard_log_cdf(d: Any, z: Tensor) -> Tensor:
@@ -44,6 +47,11 @@ class Gumbel(LocationScale):
     def standard_log_density(d: Any, z: Tensor) -> Tensor:
         """−z − e⁻ᶻ."""
         return -z - saturating_exp(-z)
+
+    @staticmethod
+    def difference(gap: Tensor, scale: Tensor, other: Tensor) -> Distribution:
+        """Logistic, where the scales are equal."""
+        return LogisticDistribution(gap, scale, validate_args=False)
 
     @staticmethod
     def jumps(d: Any, x: Tensor) -> tuple[Tensor, ...]:

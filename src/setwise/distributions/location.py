@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import torch
 from torch import Tensor
+from torch.distributions import Distribution
 
 from setwise.distributions.base import Continuous, parameters
 from setwise.distributions.links import Choice
@@ -32,6 +33,7 @@ class LocationScale(ParametricFamily):
     located: ClassVar[bool] = True
     unit: ClassVar[str] = "log_scale"
     reach: ClassVar[int] = 6  # jumps of W beyond 2^reach do not matter
+    one_scale: ClassVar[bool] = False  # `difference` is only known for two equal scales
 
     @staticmethod
     @abstractmethod
@@ -72,6 +74,11 @@ class LocationScale(ParametricFamily):
         return torch.cat([d.scale, torch.ones_like(raw[1:])])
 
     # ---- the functions of Z
+
+    @staticmethod
+    def difference(gap: Tensor, scale: Tensor, other: Tensor) -> Distribution | None:
+        """The distribution of Z₁ − Z₂ with loc₁ − loc₂ = `gap`, if it is of a known family."""
+        return None
 
     @classmethod
     def log_cdf(cls, d: Any, x: Tensor) -> Tensor:

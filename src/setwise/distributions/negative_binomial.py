@@ -36,6 +36,7 @@ class NegativeBinomial(NonNegative):
 
     logits: Choice = "shared"
     distribution: ClassVar = torch.distributions.NegativeBinomial
+    peaked: ClassVar[bool] = True
     kind: ClassVar = Count
     links: ClassVar = {"total_count": "log_total_count", "logits": "logits"}
     shape_varies: ClassVar[bool] = True
@@ -101,6 +102,12 @@ class NegativeBinomial(NonNegative):
         out: Tensor = d.total_count * torch.where(
             rare, low, log_sigmoid(-logits) - (-v.expm1()).log()
         )
+        return out
+
+    @staticmethod
+    def cgf_slope(d: Any, s: Tensor) -> Tensor:
+        """r / (exp(−log p − s) − 1)."""
+        out: Tensor = d.total_count / torch.expm1(softplus(-d.logits) - s)
         return out
 
     @staticmethod

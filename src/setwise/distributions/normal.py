@@ -41,6 +41,11 @@ class Normal(LocationScale):
         return -0.5 * z * z - 0.5 * math.log(2 * math.pi)
 
     @staticmethod
+    def difference(gap: Tensor, scale: Tensor, other: Tensor) -> Distribution:
+        """Normal: the variances add up."""
+        return torch.distributions.Normal(gap, torch.hypot(scale, other), validate_args=False)
+
+    @staticmethod
     def natural(d: Any) -> tuple[Tensor, Callable[[Tensor], Distribution]]:
         """0 and −1/(2 scale²), of z − loc and (z − loc)²."""
 

@@ -30,6 +30,7 @@ class StudentT(LocationScale):
     df: float = 4.0
     scale: Choice = "shared"
     distribution: ClassVar = torch.distributions.StudentT
+    slow_tails: ClassVar[bool] = True
     symmetric: ClassVar[bool] = True
     links: ClassVar = {"df": "df", "loc": "loc", "scale": "log_scale"}
     reach: ClassVar[int] = 12

@@ -25,6 +25,7 @@ OURS = [cls for cls in aggregates() if cls.__module__.startswith("setwise.")]
 # ---- ours pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", small_learners())
 def test_learners(name):
     check_learner(small_learners()[name], n_rows=45, n_sets=25)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -13,10 +12,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from typer.testing import CliRunner
+from command_line import call, ok
 
 import setwise as sw
-from setwise.cli import COMMANDS, app
+from setwise.cli import COMMANDS
 from setwise.cli.config import FitSpec, read_config
 from setwise.cli.names import aggregate, family, learner
 from setwise.distributions import Discrete, families, interval, log_cdf, resolve
@@ -29,19 +28,6 @@ ROOT = Path(__file__).parent.parent
 MEANS = "--sets towns.csv --observe mean --y income --group town"
 PAIRS = "--sets pairs.csv --observe rank --y higher --rows-columns first,second"
 FAST = "--learner lightgbm --set n_estimators=5"
-
-
-def call(line):
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def ok(line):
-    result = call(line)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def mistake(line, *parts):

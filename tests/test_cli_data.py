@@ -3,31 +3,15 @@
 from __future__ import annotations
 
 import json
-import shlex
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
-
-from setwise.cli import app
+from command_line import call, ok
 
 pd = pytest.importorskip("pandas")
 pytest.importorskip("pyarrow")
 
 N = 200
-
-
-def call(line):
-    result = CliRunner().invoke(app, shlex.split(line))
-    if result.exception is not None and not isinstance(result.exception, SystemExit):
-        raise result.exception
-    return result
-
-
-def ok(line):
-    result = call(line)
-    assert result.exit_code == 0, result.output
-    return result
 
 
 def told(line):

@@ -25,7 +25,11 @@ NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
 
 def same(shown, printed, rel=0.01):
-    """The same words, and numbers that agree to 1 % or to one unit in the last digit shown."""
+    """The same words, and numbers that agree to 1 % or to one unit in the last digit shown.
+
+    Less would be a lottery: sums run in another order on processors with other vector units, and
+    with other versions of BLAS, so that iterations end a little elsewhere.
+    """
     words = [NUMBER.sub("#", text).split() for text in (shown, printed)]
     pairs = zip(NUMBER.findall(shown), NUMBER.findall(printed), strict=False)
     return words[0] == words[1] and all(

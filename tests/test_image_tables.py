@@ -6,8 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from no_waiting import NoWaiting
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 from typer.testing import CliRunner
 
 import setwise as sw
@@ -157,17 +157,6 @@ def test_half_precision_tells_the_same():
         assert p.grad.dtype == torch.float32
         assert p.grad.isfinite().all()
         assert (p.grad.flatten(1).abs().amax(1) > 0).all()
-
-
-class NoWaiting(TorchDispatchMode):
-    """Refuses what makes the host wait for the device, which no CUDA graph can record."""
-
-    waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        assert not name.startswith(self.waits), f"{func} needs the host"
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -87,6 +87,7 @@ def test_more_means_than_rows_are_as_good_as_targets():
         np.testing.assert_allclose(*made, atol=2e-2)
 
 
+@pytest.mark.slow
 def test_intervals_from_tables_over_the_same_people():
     """Three tables that all tell the means of the regions: the product counts these three times."""
     found = coverage(30, crossed=True, people=2000)

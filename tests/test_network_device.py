@@ -5,8 +5,8 @@ import logging
 import numpy as np
 import pytest
 import torch
+from no_waiting import NoWaiting
 from torch import nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import setwise as sw
 from setwise.learners.base import Task
@@ -100,17 +100,6 @@ def test_when_an_epoch_is_laid_out(monkeypatch):
         assert not Layout.suits(Objective(sw.Normal(), [seen], 300), rows, 32)
     items = Rows([torch.ones(3)] * 300, CPU)
     assert not Layout.suits(whole, items, 32)
-
-
-class NoWaiting(TorchDispatchMode):
-    """Refuses what makes the host wait for the device, which no CUDA graph can record."""
-
-    waits = ("_local_scalar_dense", "nonzero", "masked_select", "unique", "equal", "is_nonzero")
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        assert not name.startswith(self.waits), f"{func} needs the host"
-        return func(*args, **(kwargs or {}))
 
 
 @pytest.mark.parametrize("kind", KINDS)

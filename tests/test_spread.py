@@ -191,6 +191,7 @@ def test_ranks_are_stopped_by_their_order():
 # ---- with held-out sets never much worse than without
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(
     "SETWISE_DATA" not in os.environ, reason="SETWISE_DATA names no folder of data sets"
 )

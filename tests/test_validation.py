@@ -162,3 +162,24 @@ def test_averages_of_models_are_not_said_to_be_worse_than_a_constant():
     ]
     trees = sw.AggregateRegressor(learner="lightgbm", random_state=0, verbose=0)
     assert np.corrcoef(trees.fit(X, tables).predict(X), z)[0, 1] > 0.6
+
+
+def test_a_table_shows_what_was_tried_and_what_there_was_no_time_for(monkeypatch, capsys):
+    X, means, _, _ = towns(n=600, groups=60)
+    pool = [sw.Linear(alpha=1.0), sw.LightGBM(num_leaves=3, num_threads=1), sw.Linear(alpha=10.0)]
+    every = sw.AggregateRegressor(learner=sw.Auto(pool), random_state=0).fit(X, means)
+    assert capsys.readouterr().err == ""  # a quick fit whose output is no terminal
+    monkeypatch.setattr("setwise.learners.progress.FIRST", 0.0)
+    one = sw.AggregateRegressor(learner=sw.Auto(pool, seconds=1e-9), random_state=0)
+    one.fit(X, means)
+    shown = capsys.readouterr().err
+    assert "not tried" in shown
+    assert "tried, on sets held out" in shown
+    assert len(every.leaderboard_) > 3 == len(one.leaderboard_)
+    assert repr(one.learner_) == repr(pool[0])
+    for row in one.leaderboard_[1:]:
+        assert row["error"].startswith("not tried: ")
+    one.set_params(verbose=0).fit(X, means)
+    assert capsys.readouterr().err == ""
+    with pytest.raises(ValueError, match="seconds must be positive"):
+        sw.AggregateRegressor(learner=sw.Auto(pool, seconds=0), verbose=0).fit(X, means)

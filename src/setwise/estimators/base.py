@@ -220,7 +220,7 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
         self.alignment_ = None
         self.history_ = task.progress.history
         self._note_columns(X)
-        self._remember(X, given)
+        self._remember(X, given, task.progress)
         return self
 
     def _restarts(self, identifiability: Identifiability) -> int:

@@ -18,6 +18,8 @@ from setwise.stored import Stored
 
 __all__ = ["Auto"]
 
+AT_LEAST, PER_MEMBER = 120.0, 0.01  # seconds that trying may take
+
 
 class Auto(Learner):
     """Tries a linear model, boosted trees and a network; held-out sets choose one or an average.
@@ -29,6 +31,10 @@ class Auto(Learner):
     sets there is nothing to choose by: then the first learner that can read X is fitted, trees in
     the default (`Linear` where there are few rows).
 
+    `seconds` is the time after which no further learner is begun; the choice is then among those
+    that were tried, and `leaderboard_` names the others. None is two minutes and a hundredth of a
+    second for each member of the sets, many times what is usual.
+
     >>> Auto(["linear", "lightgbm"])
     Auto(learners=['linear', 'lightgbm'])
     """
@@ -37,13 +43,25 @@ class Auto(Learner):
     sparse: ClassVar[bool] = True
     stored: ClassVar[bool] = True
 
-    def __init__(self, learners: Sequence[str | Learner] | None = None) -> None:
+    def __init__(
+        self, learners: Sequence[str | Learner] | None = None, *, seconds: float | None = None
+    ) -> None:
         self.learners = learners
+        self.seconds = seconds
 
     def candidates(self, task: Task) -> list[Learner]:
         """Every learner of the pool that can read the rows, with what it has to choose from."""
         able = self._able(task.X)
         return [candidate for learner in able for candidate in learner.candidates(task)]
+
+    def patience_for(self, task: Task) -> float:
+        """The time that trying may take."""
+        if self.seconds is None:
+            members = sum(int(o.sets.offsets[-1]) for o in task.objective.observations)
+            return AT_LEAST + PER_MEMBER * members
+        if not self.seconds > 0:
+            raise ValueError(f"Auto: seconds must be positive, got {self.seconds!r}")
+        return self.seconds
 
     def fit(self, task: Task) -> Fitted:
         """Fits the first learner that can read the rows and learn from so few."""

@@ -160,6 +160,10 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """The learners among which held-out sets choose: itself, where nothing was left open."""
         return [self]
 
+    def patience_for(self, task: Task) -> float:
+        """Seconds after which no further candidate is begun."""
+        return math.inf
+
     def threads(self, task: Task) -> int | None:
         """The number of threads worth using for this fit; None where the user has chosen."""
         features = n_features(task.X)

@@ -39,7 +39,7 @@ class Progress:
         self.verbose = verbose
         self.history: list[dict[str, Any]] = []
         self._bar: Bar | None = None
-        self._started = 0.0
+        self._made, self._started = time.perf_counter(), 0.0
         self._next = FIRST
 
     @contextmanager
@@ -80,6 +80,12 @@ class Progress:
         if self.verbose and self._bar.disable and elapsed > self._next:
             self._next = RARER * elapsed
             self._line(shown, elapsed)
+
+    def tell(self, text: str) -> None:
+        """Shows what a fit has found, on a terminal or where it took a while."""
+        console = Console(stderr=True)
+        if self.verbose and (console.is_terminal or time.perf_counter() - self._made > FIRST):
+            console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def _line(self, shown: tuple[str, ...], elapsed: float) -> None:
         assert self._bar is not None

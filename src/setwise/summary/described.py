@@ -18,13 +18,14 @@ from setwise.distributions import Categorical, Family
 from setwise.inference import Check, check_observations
 from setwise.inference.standard_errors import StandardErrors
 from setwise.learners import Learner
+from setwise.learners.progress import Progress
 from setwise.observations import Observations
 from setwise.stored import Stored
 from setwise.summary.coefficients import aligned
 from setwise.summary.importance import permutation_importance
 from setwise.summary.summary import Summary, summary
 from setwise.summary.uncertainty import Settled, errors_of, settle
-from setwise.summary.words import Data, brief, data_of, facts, page
+from setwise.summary.words import Data, board, brief, data_of, facts, page
 
 __all__ = ["Described"]
 
@@ -52,6 +53,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
     model_: Any
     family_: Family
     learner_: Learner
+    leaderboard_: list[dict[str, Any]]
 
     data_: Data | None = None
     _errors: StandardErrors | None = None
@@ -60,8 +62,10 @@ class Described(BaseEstimator):  # type: ignore[misc]
 
     # ---- what fit, align, save and load leave here
 
-    def _remember(self, X: Any, observations: Any) -> None:
+    def _remember(self, X: Any, observations: Any, progress: Progress) -> None:
         """Called when a fit has ended."""
+        if len(self.leaderboard_) > 1:
+            progress.tell(board(self))
         self.data_ = data_of(X, observations)
         self._errors = self._settled = None
         here = hasattr(self.model_, "coef") and not isinstance(X, Stored)

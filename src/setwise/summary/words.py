@@ -15,7 +15,7 @@ from setwise.learners.inputs import n_features, n_rows
 from setwise.observations import Observations
 from setwise.summary.verdict import verdict
 
-__all__ = ["Data", "brief", "data_of", "facts", "minus", "table"]
+__all__ = ["Data", "board", "brief", "data_of", "facts", "minus", "table"]
 
 APART = {
     "rows": "sets of rows that were not learned from",
@@ -184,6 +184,21 @@ def tried_of(est: Any) -> list[str]:
         ]
         out.append(", ".join(words))
     return out
+
+
+def board(est: Any) -> str:
+    """What was tried, as a table of text, the best first."""
+    lines = []
+    for entry in _board(est):
+        name = _short(str(entry["learner"]), 60)
+        if "error" in entry:
+            lines.append([name, "", "", _short(entry["error"], 60)])
+            continue
+        gain = f"{entry['gain']:+.4g}"
+        gain += f" ± {entry['gain_error']:.2g}" if entry["gain_error"] > 0 else ""
+        lines.append([name, f"{entry['score']:.4g}", gain, f"{entry['seconds']:.1f}"])
+    shown = [[cells[0], *map(minus, cells[1:])] for cells in lines]
+    return table(["tried, on sets held out", "score", "gain", "seconds"], shown)
 
 
 def _board(est: Any) -> list[dict[str, Any]]:

@@ -111,8 +111,13 @@ def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
         task.guide = Network.pilot(task)
     trials: list[Trial] = []
     failed: list[dict[str, Any]] = []
+    begin, patience = time.perf_counter(), learner.patience_for(task)
     with task.progress.running("Choosing", len(candidates) if several else None):
         for candidate in candidates:
+            if trials and (past := time.perf_counter() - begin) > patience:
+                why = f"not tried: {past:.3g} s had passed, more than {patience:.3g} s"
+                failed.append({"learner": repr(candidate), "error": why})
+                continue
             progress = Progress(0) if several else task.progress
             try:
                 trials.append(_attempt(candidate, task, splits, progress))

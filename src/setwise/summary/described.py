@@ -18,6 +18,7 @@ from setwise.distributions import Categorical, Family
 from setwise.inference import Check, check_observations
 from setwise.inference.standard_errors import StandardErrors
 from setwise.learners import Learner
+from setwise.learners.base import shares
 from setwise.learners.progress import Progress
 from setwise.observations import Observations
 from setwise.stored import Stored
@@ -45,9 +46,10 @@ class Kept(TypedDict):
 class Described(BaseEstimator):  # type: ignore[misc]
     """Coefficients, standard errors and summaries of what was fitted.
 
-    The data of the last fit of a linear model stay referred to (not copied) in memory, so that
-    `summary()` and `return_std=True` can compute standard errors when they are first asked for;
-    copies and saved files hold the standard errors, if they were computed, and never the data.
+    The data of the last fit of a model that does not tell its errors or features itself stay
+    referred to (not copied) in memory, so that `summary()`, `return_std=True` and
+    `feature_importances_` can compute them when they are first asked for; copies and saved files
+    hold the standard errors, if they were computed, and never the data.
     """
 
     model_: Any
@@ -57,6 +59,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
 
     data_: Data | None = None
     _errors: StandardErrors | None = None
+    _importances: Floats | None = None
     _settled: Settled | None = None
     _fitted_on: tuple[Any, Any] | None = None
 
@@ -67,8 +70,9 @@ class Described(BaseEstimator):  # type: ignore[misc]
         if len(self.leaderboard_) > 1:
             progress.tell(board(self))
         self.data_ = data_of(X, observations)
-        self._errors = self._settled = None
-        here = hasattr(self.model_, "coef") and not isinstance(X, Stored)
+        self._errors = self._settled = self._importances = None
+        asked = hasattr(self.model_, "coef") or self.model_.importance() is None
+        here = asked and not isinstance(X, Stored)
         self._fitted_on = (X, observations) if here else None
 
     def _settle(self, X_few: Any, z: Any) -> None:
@@ -93,7 +97,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         """Restores what `_described` gave."""
         told: Kept = checked(kept, Kept, "the summary")
         self.data_, self._settled = told["data"], told["settled"]
-        self._errors = self._fitted_on = None
+        self._errors = self._fitted_on = self._importances = None
         if told["errors"] is not None:
             width, outputs = self.model_.coef.shape
             self._errors = StandardErrors.of_file(
@@ -140,15 +144,28 @@ class Described(BaseEstimator):  # type: ignore[misc]
 
     @property
     def feature_importances_(self) -> Floats:
-        """How much each feature matters, adding up to 1, if the learner provides it."""
+        """How much each feature matters, adding up to 1.
+
+        Where the learner itself does not tell, what the sets of the fit lose when the feature is
+        shuffled, as in `permutation_importance`, which better takes sets not learned from.
+        """
         self._fitted_or_none()
         found = self.model_.importance()
         if found is None:
-            raise AttributeError(
-                f"{self.learner_!r} does not tell which features matter: "
-                f"permutation_importance(X, observations) measures it on any sets"
-            )
+            found = self._importances = self._by_permutation()
         return np.asarray(found, np.float64)
+
+    def _by_permutation(self) -> Floats:
+        """Shares of what is lost by shuffling each feature, computed once."""
+        if self._importances is not None:
+            return self._importances
+        if self._fitted_on is None or self.data_ is None or self.data_["features"] is None:
+            raise AttributeError(
+                f"{self.learner_!r} does not tell which features matter, and the sets of the fit "
+                f"are not at hand: permutation_importance(X, observations) measures it on any sets"
+            )
+        found = self.permutation_importance(*self._fitted_on, random_state=0)
+        return shares(np.maximum(found.importances_mean, 0.0))
 
     def permutation_importance(
         self,

@@ -226,12 +226,13 @@ def test_importance_by_permutation(make, data):
     order = np.argsort(-found.importances_mean)
     assert order.tolist() == [2, 0, 1]
     assert abs(found.importances_mean[1]) < 0.05 < found.importances_mean[0]
+    without_data = pickle.loads(pickle.dumps(est))
+    with pytest.raises(AttributeError, match="permutation_importance"):
+        without_data.feature_importances_  # noqa: B018
     own = est.feature_importances_  # of a learner that does not tell itself
     assert np.argsort(-own).tolist() == [2, 0, 1]
     assert own.sum() == pytest.approx(1.0)
     assert est.feature_importances_ is own
-    with pytest.raises(AttributeError, match="permutation_importance"):
-        pickle.loads(pickle.dumps(est)).feature_importances_  # noqa: B018
 
 
 def test_saved_and_loaded(tmp_path, linear, trees):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 import setwise as sw
 from setwise.likelihood import aggregates
 
+ROOT = Path(__file__).parent.parent
 SOURCE = Path(sw.__file__).parent
 FILES = sorted(SOURCE.rglob("*.py"))
 OURS = {cls.__name__ for cls in aggregates() if cls.__module__.startswith("setwise.")}
@@ -85,3 +87,12 @@ def test_a_rule_is_registered_once():
         @sw.likelihood(Twice, sw.Normal.distribution)
         def other(aggregate, distribution, sets, y):
             """Nothing else."""
+
+
+def test_the_architecture_page_has_every_package():
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    first = [line.split("|")[1] for line in page.splitlines() if line.startswith("| `")]
+    listed = re.findall(r"`(\w+)`", " ".join(first))
+    names = {p.stem for p in SOURCE.glob("*.py")} | {p.parent.name for p in SOURCE.glob("*/*.py")}
+    ours = {name for name in names if name == "_math" or not name.startswith("_")}
+    assert sorted(listed) == sorted(ours)

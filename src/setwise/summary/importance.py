@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ from scipy import sparse
 from sklearn.utils import Bunch
 
 from setwise._random import seed_of
+from setwise.frames import Encoded
 from setwise.learners.inputs import as_table, n_features, n_rows
 
 __all__ = ["permutation_importance"]
@@ -56,6 +58,8 @@ def _shuffled(X: Any, j: int, order: Any) -> Any:
             out = out.astype({out.columns[j]: X.dtypes.iloc[j]})
             return out
         return frame.with_columns(moved.alias(name)).to_native()
+    if isinstance(X, Encoded):
+        return dataclasses.replace(X, values=_shuffled(X.values, j, order))
     moved = X.clone() if hasattr(X, "clone") else np.array(X)
     moved[:, j] = moved[order, j]
     return moved

@@ -26,6 +26,14 @@ MEANS = sw.Mean().observe(Z, sw.Sets.random(600, 300, 3, seed=1))
 RANKS = sw.Rank().observe(Z, sw.Sets.random(600, 300, 2, seed=1))
 
 
+@pytest.fixture(autouse=True)
+def heeds_ctrl_c():
+    """A shell starts what runs in the background deaf to Ctrl-C, and so are the tests then."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.fixture
 def press(monkeypatch):
     """Sends SIGINT after so many steps."""

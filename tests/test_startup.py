@@ -58,3 +58,9 @@ def test_every_public_name_is_there():
 )
 def test_whatever_is_imported_first(code):
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_functions_that_mention_the_package_travel_to_other_processes():
+    # What runs as a script or in a notebook is pickled by value, the modules it mentions by name.
+    cloudpickle = pytest.importorskip("cloudpickle")
+    assert cloudpickle.loads(cloudpickle.dumps(sw)) is sw

@@ -92,6 +92,10 @@ class _Package(ModuleType):
     def likelihood(self, module: ModuleType) -> None:
         """Where importing the subpackage would put it: ignored."""
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Functions that mention the package travel to other processes, which import it."""
+        return import_module, (self.__name__,)
+
 
 if not TYPE_CHECKING:
     sys.modules[__name__].__class__ = _Package

@@ -95,7 +95,9 @@ def test_what_is_known_comes_back(estimator, table, tmp_path):
     assert type(back) is type(estimator)
     names = [n for n in ("predict", "predict_proba") if hasattr(estimator, n)]
     for name in names:
-        np.testing.assert_array_equal(getattr(back, name)(table), getattr(estimator, name)(table))
+        found, wanted = getattr(back, name)(table), getattr(estimator, name)(table)
+        # The last digit of a product depends on where in memory its numbers lie.
+        np.testing.assert_allclose(found, wanted, rtol=1e-13)
     importance = getattr(estimator, "feature_importances_", None)
     if importance is not None:
         np.testing.assert_array_equal(back.feature_importances_, importance)

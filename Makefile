@@ -41,9 +41,10 @@ format: setup ## Format the code and repair what can be repaired
 
 docs: setup ## Build the documentation into site/
 	$(BIN)/mkdocs build --strict
+	$(BIN)/python -m docs.notebooks site/notebooks
 
 notebooks: setup ## Write the tutorials as notebooks into notebooks/
-	$(BIN)/python docs/notebooks.py
+	$(BIN)/python -m docs.notebooks
 
 dist: setup ## Build the packages into dist/, check them, install them in a new environment
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[release]'

@@ -1,4 +1,4 @@
-"""The web service of docs/deploying.md answers as the model does, and refuses what is no request."""
+"""The web service of docs/deploying.md answers as the model does."""
 
 from __future__ import annotations
 

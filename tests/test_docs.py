@@ -13,13 +13,16 @@ import pytest
 
 import setwise as sw
 from docs.pictures import BLOCK, run
-from setwise.distributions import base
+from setwise.checks.examples import has_rule
+from setwise.distributions import base, families
+from setwise.learners import learners
 from setwise.likelihood import aggregates
 
 os.environ.setdefault("MPLBACKEND", "Agg")
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 TEXTS = {page: page.read_text(encoding="utf-8") for page in PAGES}
+README = TEXTS[PAGES[0]]
 PATIENCE = 20  # seconds of a processor for a block; busy machines may need three times as many
 NUMBER = re.compile(r"-?\d+(?:\.\d+)?(?:e-?\d+)?")
 
@@ -129,3 +132,39 @@ def test_kinds_lists_every_aggregate():
     for cls in aggregates():
         if cls.__module__.startswith("setwise."):
             assert cls.__name__ in out.stdout
+
+
+def test_the_readme_reads_well_elsewhere():
+    """On a package index only absolute addresses lead somewhere; these are pages and files here."""
+    links = re.findall(r"\]\(([^)\s]+)\)", README)
+    homes = {
+        "https://setwise.github.io/setwise/": "docs/",
+        "https://github.com/setwise/setwise/blob/main/": "",
+        "https://raw.githubusercontent.com/setwise/setwise/main/": "",
+    }
+    assert len(links) > 20
+    for link in links:
+        home = next((home for home in homes if link.startswith(home)), None)
+        assert home, f"{link} is not absolute, or leads elsewhere"
+        path = homes[home] + link.removeprefix(home)
+        path = path.removesuffix("/") + ".md" if path.endswith("/") else path
+        assert (ROOT / path).is_file(), f"{link}: there is no {path}"
+
+
+def test_the_readme_counts_what_there_is():
+    kinds, kin, ways = (
+        [cls for cls in found if cls.__module__.startswith("setwise.")]
+        for found in (aggregates(), families().values(), learners().values())
+    )
+    pairs = sum(has_rule(aggregate, family) for aggregate in kinds for family in kin)
+    count = re.search(r"(\d+) aggregates × (\d+) families of distributions, (\d+) pairs", README)
+    assert [*map(int, count.groups())] == [len(kinds), len(kin), pairs]
+    for cls in (*kinds, *ways):
+        assert re.search(rf"`{cls.__name__}\b", README), f"the README does not name {cls.__name__}"
+
+
+def test_every_page_that_fits_a_model_leads_to_what_it_is_worth():
+    fits = [page for page in TEXTS if ".fit(" in TEXTS[page] and "decisions" not in page.parts]
+    assert len(fits) > 20
+    silent = [p.name for p in fits if "good" not in TEXTS[p] or "report" not in TEXTS[p]]
+    assert set(silent) <= {"architecture.md"}, silent

@@ -30,7 +30,7 @@ SOURCES = (
 
 def page(title: str, results: list[tuple[Task, Result]], seconds: float, quick: bool) -> str:
     """The figures and pictures of all tasks."""
-    columns = ["what was seen", "judged by", "naive", "from set labels", "from every label"]
+    columns = ["what was seen", "judged by", "naive", "from set\nlabels", "from every\nlabel"]
     rows: list[list[str | Cell]] = []
     sections: list[Section] = []
     for task, result in results:

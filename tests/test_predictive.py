@@ -5,7 +5,7 @@ import pytest
 import torch
 
 import setwise as sw
-from setwise.inference.predictive import check_observations
+from setwise.inference.predictive import check_observations, shuffled_pairs
 
 ROWS = 2000
 MU = np.random.default_rng(0).normal(size=ROWS)
@@ -88,3 +88,25 @@ def test_what_cannot_be_checked_is_said():
     assert not check.tests
     assert "5 sets are too few to check" in str(check)
     assert "no check is known" in str(check)
+
+
+@pytest.mark.parametrize("aggregate", [sw.Rank(tie_margin=0.3), sw.Difference()], ids=repr)
+def test_an_order_that_tells_the_winner_is_no_fault_of_the_model(aggregate):
+    """Winners listed first: every y is 1, or no difference negative."""
+    pairs = sw.Sets.random(ROWS, 800, 2, seed=4)
+    seen = aggregate.observe(targets(4), pairs)
+    lost = seen.y < seen.aggregate.mirrored(seen.y)
+    order = np.arange(1600).reshape(-1, 2)
+    order[lost] = order[lost, ::-1]
+    y = np.where(lost, aggregate.mirrored(seen.y), seen.y)
+    first = sw.Observations(aggregate, pairs.reorder(order.ravel()), y)
+    assert (first.y >= aggregate.mirrored(first.y)).all()
+    assert not check_observations(NORMAL, [seen]).findings
+    assert not check_observations(NORMAL, [first]).findings
+    again = shuffled_pairs(first)
+    for o in (seen, again):  # it is the same that was seen
+        log_p = sw.log_likelihood(aggregate, NORMAL, o.sets, o.y)
+        torch.testing.assert_close(log_p, sw.log_likelihood(aggregate, NORMAL, first.sets, first.y))
+    flipped = torch.distributions.Normal(-NORMAL.loc, NORMAL.scale)
+    assert check_observations(flipped, [first]).findings
+    assert shuffled_pairs(seen) is seen

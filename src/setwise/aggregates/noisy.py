@@ -105,6 +105,9 @@ class Noisy(Aggregate):
                 f"{type(self.aggregate).__name__}; if its y has a fixed list of values, use flip=p"
             )
 
+    def mirrored(self, y: NDArray[Any]) -> NDArray[Any] | None:
+        return None if isinstance(self.flip, tuple) else self.aggregate.mirrored(y)
+
     @property
     def bare(self) -> Aggregate:
         return self.aggregate.bare

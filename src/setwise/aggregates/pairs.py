@@ -79,6 +79,9 @@ class Difference(Aggregate):
     def linear(self, sets: Sets) -> tuple[NDArray[np.float64], float]:
         return np.tile([1.0, -1.0], len(sets)), 0.0
 
+    def mirrored(self, y: NDArray[Any]) -> NDArray[Any]:
+        return -y
+
 
 def _closed_form(distribution: Distribution, sets: Sets) -> Tails | None:
     """The distribution of Z₁ − Z₂, where it has a closed form."""
@@ -193,6 +196,9 @@ class Rank(Aggregate):
             members=(1.0, 0.0),
             never={} if may_tie else _NEVER,
         )
+
+    def mirrored(self, y: NDArray[Any]) -> NDArray[Any]:
+        return 1 - y
 
     @classmethod
     def examples(cls, n_classes: int) -> list[Aggregate]:

@@ -11,6 +11,7 @@ from setwise.cli.common import number
 from setwise.cli.files import some
 from setwise.cli.fitting import Fitting
 from setwise.cli.membership import Block
+from setwise.likelihood import Targets
 from setwise.summary.words import data_of
 
 __all__ = ["facts", "outcome", "words"]
@@ -100,7 +101,10 @@ def _block_words(block: Block) -> tuple[str, str]:
     rows = _plural("row", high)
     text = f"{facts['n']:,} sets of {facts['file']}, of {sizes} {rows} each: {facts['observe']}"
     details = []
-    if facts.get("range"):
+    if facts.get("range") and not block.spec.y:
+        told: Any = block.observations.aggregate.outcome(Targets(), None)
+        details.append(f"without a column of labels: in each set {told.meanings[told.unsaid]}")
+    elif facts.get("range"):
         label = ", ".join(block.spec.y)
         ends = " to ".join(number(x) for x in facts["range"])
         details.append(f"{label}: {ends}, on average {number(facts['mean'])}")

@@ -2,7 +2,7 @@
 
 from setwise.inference.expected import expected_aggregate
 from setwise.inference.posterior import Posterior, expectation, posterior
-from setwise.inference.predictive import Check, Finding, check_observations
+from setwise.inference.predictive import Check, Finding, check_observations, shuffled_pairs
 
 __all__ = [
     "Check",
@@ -12,4 +12,5 @@ __all__ = [
     "expectation",
     "expected_aggregate",
     "posterior",
+    "shuffled_pairs",
 ]

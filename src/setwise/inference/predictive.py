@@ -21,10 +21,10 @@ from scipy import optimize, special
 from torch.distributions import Distribution
 
 from setwise.distributions import Discrete, double, map_parameters
-from setwise.likelihood import Aggregate, Targets
+from setwise.likelihood import Aggregate, Outcome, Targets
 from setwise.observations import Observations
 
-__all__ = ["Check", "Finding", "check_observations"]
+__all__ = ["Check", "Finding", "check_observations", "shuffled_pairs"]
 
 Floats = NDArray[np.float64]
 DRAWS = 300
@@ -78,7 +78,7 @@ def check_observations(
     d = map_parameters(double(distribution), torch.Tensor.detach)
     tests: list[Finding] = []
     skipped = []
-    for o in observations:
+    for o in map(shuffled_pairs, observations):
         outcome = o.aggregate.outcome(Targets.of(d), None)
         name = repr(o.aggregate)
         if o.y is None or outcome.instead:
@@ -86,15 +86,30 @@ def check_observations(
         elif len(o) < FEWEST:
             skipped.append(f"{name}: {len(o)} sets are too few to check, {FEWEST} are needed")
         else:
-            tests += _check(o, d, outcome.named, 1 + len(o) / learned_from, seed)
+            tests += _check(o, d, outcome, 1 + len(o) / learned_from, seed)
     return Check(tests, skipped)
 
 
+def shuffled_pairs(o: Observations) -> Observations:
+    """The same with the members of pairs in random order, where their order tells y.
+
+    Of a table of winners and losers every y is 1, whatever a model says of the pair: only in
+    another order is there something to predict.
+    """
+    mirrored = None if o.y is None else o.aggregate.mirrored(o.y)
+    if mirrored is None or not ((o.y >= mirrored).all() or (o.y <= mirrored).all()):
+        return o
+    turn = np.random.default_rng(0).random(len(o)) < 0.5
+    order = np.arange(2 * len(o)).reshape(-1, 2)
+    order[turn] = order[turn, ::-1]
+    return o._with(sets=o.sets.reorder(order.ravel()), y=np.where(turn, mirrored, o.y))
+
+
 def _check(
-    o: Observations, d: Distribution, named: bool, estimated: float, seed: int
+    o: Observations, d: Distribution, outcome: Outcome, estimated: float, seed: int
 ) -> list[Finding]:
     drawn, y = _simulated(o, d, seed), np.asarray(o.y, np.float64)
-    if named:  # one column of 0 and 1 for each name
+    if outcome.named:  # one column of 0 and 1 for each name
         names = np.unique(np.concatenate([drawn.ravel(), y]))
         drawn, y = (np.stack([a == name for name in names], -1) * 1.0 for a in (drawn, y))
     if y.ndim == 1:
@@ -102,7 +117,8 @@ def _check(
     if not np.isfinite(drawn).all():
         return []
     deviation = np.maximum(drawn.std(0), 1e-300)
-    if np.isin(drawn, (0, 1)).all():  # one for all sets: a few draws do not tell rare events
+    listed = outcome.values is not None or bool(np.isin(drawn, (0, 1)).all())
+    if listed:  # one for all sets: a few draws do not tell rare events
         deviation = np.maximum(np.sqrt((deviation**2).mean(0, keepdims=True)), 1 / DRAWS)
     heavy = not isinstance(d, Discrete) and not bool(torch.isfinite(d.variance).all())
     if heavy:  # there is no variance to compare with: ranks among the draws

@@ -120,6 +120,10 @@ class Aggregate(ABC):
         """
         return None
 
+    def mirrored(self, y: NDArray[Any]) -> NDArray[Any] | None:
+        """y of the same pairs with their members in the other order; None where it does not say."""
+        return None
+
     def expected(self, members: Distribution, sets: Sets) -> Tensor | None:
         """E[y] of each set in closed form; None where there is none."""
         linear = self.linear(sets)

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.stats import binom
 
 from setwise.distributions import Discrete, map_parameters
+from setwise.inference import shuffled_pairs
 from setwise.likelihood import Targets, log_likelihood
 from setwise.observations import Observations
 from setwise.plots.style import BLUE, GREY, Floats, axes, grid, legend, one_kind, sample, title
@@ -65,7 +66,7 @@ def calibration(est: Any, X: Any, observations: Observations, ax: Any = None) ->
     curves (shares) lie by chance if the model is right.
     """
     (observations,) = est._told(one_kind(observations))
-    aggregate = observations.aggregate
+    observations, aggregate = shuffled_pairs(observations), observations.aggregate
     d = est._distribution(X)
     targets = Targets.of(d)
     outcome = aggregate.outcome(targets, observations.sets.size)

@@ -95,3 +95,54 @@ def test_a_folder_without_tables(data):
     done = fit(folder, "empty")
     assert done.exit_code == 2
     assert "no such file, or no table in it" in " ".join(done.output.split())
+
+
+def test_a_folder_is_predicted_and_judged(data):
+    folder, _ = data
+    assert fit(folder, "rows", "--learner", "linear").exit_code == 0
+    found = []
+    for rows in ("all.parquet", "rows", "rows/*.csv"):
+        out = run("predict", folder / "model", folder / rows, "--out", folder / "p.csv")
+        assert out.exit_code == 0, out.output
+        found.append(pd.read_csv(folder / "p.csv"))
+    pd.testing.assert_frame_equal(found[0], found[1])
+    pd.testing.assert_frame_equal(found[0], found[2])
+    sets = ["--sets", folder / "sets.csv", "--observe", "mean", "--y", "income", "--group", "area"]
+    told = []
+    for rows in ("all.parquet", "rows"):
+        done = run("evaluate", folder / "model", folder / rows, *sets, "--json")
+        assert done.exit_code == 0, done.output
+        told.append(json.loads(done.stdout.splitlines()[0])["sets"][0])
+    assert told[1] == pytest.approx(told[0])
+
+
+def test_columns_that_folders_name(data):
+    folder, frame = data
+    for area, part in frame.groupby(frame.area % 2):
+        (folder / "parts" / f"half={area}").mkdir(parents=True)
+        part.to_parquet(folder / "parts" / f"half={area}" / "rows.parquet")
+    assert fit(folder, "parts", "--learner", "linear").exit_code == 0
+    out = run("predict", folder / "model", folder / "parts", "--out", folder / "p.csv")
+    assert out.exit_code == 0, out.output
+    model = sw.load(folder / "model")
+    assert [*model.feature_names_in_] == ["x", "job", "half"]
+    rows = sw.Files(folder / "parts").drop("area")
+    np.testing.assert_allclose(pd.read_csv(folder / "p.csv").prediction, model.predict(rows))
+
+
+@pytest.mark.parametrize(
+    ("files", "wrong", "said"),
+    [
+        ("2.csv", "50,1.5,b,9", "2.csv, line 101: expected 3 fields as in the header, got 4"),
+        ("*.csv", "50,many,b", "0.csv, line 101, column x: expected a number as in"),
+    ],
+)
+def test_what_is_wrong_in_a_folder_has_a_file_and_a_line(data, files, wrong, said):
+    folder, _ = data
+    for path in (folder / "rows").glob(files):
+        lines = path.read_text().splitlines()
+        lines[100] = wrong
+        path.write_text("\n".join(lines))
+    done = fit(folder, "rows")
+    assert done.exit_code == 2
+    assert said in " ".join(done.output.split())

@@ -109,16 +109,21 @@ ALONE = Peers()
 
 def free_port(host: str) -> int:
     """A port of this machine that nobody listens to."""
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with closing(socket.socket(family)) as one:
-        one.bind((host, 0))
+    with closing(_listening(host, 0)) as one:
         return int(one.getsockname()[1])
+
+
+def _listening(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family)
 
 
 @contextmanager
 def connect(rank: int, size: int, host: str, port: int, own_host: str) -> Iterator[Peers]:
     """While so many processes are joined: the first of them listens at this host and port."""
-    store = TCPStore(host, port, size, rank == 0, timedelta(minutes=1))
+    # A store that is left to listen by itself does so at every address of the machine.
+    own: Any = {"master_listen_fd": _listening(host, port).detach()} if rank == 0 else {}
+    store = TCPStore(host, port, size, rank == 0, timedelta(minutes=1), **own)
     gloo: Any = ProcessGroupGloo  # without full annotations
     device = gloo.create_device(hostname=own_host)
     options = gloo._Options()

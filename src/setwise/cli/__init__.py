@@ -20,7 +20,7 @@ LONGEST = 800  # letters of an error
 COMMANDS = {
     "demo": "Learn from labels of sets on embedded data, and show what that is worth.",
     "fit": "Learn a model of rows from labels of sets of them.",
-    "predict": "Predict every row of a file, in batches: a file may be larger than memory.",
+    "predict": "Predict every row of a file or folder, which may be larger than memory.",
     "evaluate": "Judge a model by rows whose targets are known, or by labels of other sets.",
     "kinds": "List what can be observed of a set, how it is computed and what it can tell.",
 }

@@ -9,7 +9,7 @@ import typer
 
 from setwise.cli import config as c
 from setwise.cli.common import Mistake, as_json, facts_table, number
-from setwise.cli.config import Command, SetsSpec
+from setwise.cli.config import Command, FitSpec, SetsSpec
 from setwise.cli.predict import load
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ KNOWN = 0.1  # of the rows of the fit; fewer are not worth a word
 def evaluate(
     ctx: typer.Context,
     model: Annotated[Path, typer.Argument(help="Folder that setwise fit wrote.")],
-    rows: Annotated[Path, typer.Argument(help="Table of rows with the columns of the fit.")],
+    rows: Annotated[
+        Path, typer.Argument(help="Rows with the columns of the fit: a table or a folder.")
+    ],
     truth: Annotated[str, typer.Option(help="Column of the rows file with the true target.")] = "",
     sets: c.SetsFiles = None,
     observe: c.Observe = None,
@@ -46,7 +48,10 @@ def evaluate(
     from rich.console import Console
 
     from setwise.cli.columns import encoded, known_rows
+    from setwise.cli.files import in_parts
+    from setwise.cli.stored import read_stored
     from setwise.cli.tables import read
+    from setwise.stored import FileRows
 
     console = Console(stderr=json, highlight=False)
     blocks = c.sets_specs(ctx.meta["order"], ctx.params)
@@ -54,10 +59,17 @@ def evaluate(
         raise Mistake("judge by --truth column, or by --sets sets.csv --observe mean --y income …")
     est, columns = load(model, trusted)
     id = id or (columns.id or "")
-    table = read(rows, [id, truth, *(n for b in blocks for n in b.group)], columns.missing)
+    table: Table
+    X: Any = None
+    if in_parts(rows) and not truth:
+        table = stored = read_stored(FitSpec(rows=rows, missing=columns.missing))
+        assert stored.files is not None
+        X = FileRows(stored.files, est.encoder_)
+    else:
+        table = read(rows, [id, truth, *(n for b in blocks for n in b.group)], columns.missing)
     for feature in est.encoder_.columns:
-        table.column(feature.name)
-    X = encoded(est.encoder_, table.data, table)
+        table.known(feature.name)
+    X = encoded(est.encoder_, table.data, table) if X is None else X
     result: dict[str, Any] = {"model": str(model), "rows": len(table)}
     if blocks:
         result["sets"] = [_by_sets(est, columns, X, table, id, block) for block in blocks]

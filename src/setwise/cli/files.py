@@ -1,6 +1,7 @@
 """Files of tables: CSV, Parquet, Feather and JSON lines, read whole or in batches, and written.
 
-An error about a file names its line and column.
+Where a file is read there may be a folder, or a pattern such as rows/*.csv: several files, one
+after another. An error about a file names its line and column.
 """
 
 from __future__ import annotations
@@ -22,8 +23,9 @@ from setwise.cli.common import Mistake, as_json
 from setwise.frames import key
 
 __all__ = [
-    "UNREADABLE", "arrow", "batches", "csv_records", "floats", "format_of", "is_number",
-    "is_numeric", "is_text", "json_lines", "names_in", "read_arrow", "some", "write_batches",
+    "UNREADABLE", "arrow", "batches", "csv_records", "explained", "floats", "format_of",
+    "in_parts", "is_number", "is_numeric", "is_text", "json_lines", "names_in", "read_arrow",
+    "some", "write_batches",
 ]  # fmt: skip
 
 FORMATS = {
@@ -96,37 +98,68 @@ def some(names: Sequence[str], most: int = 12) -> str:
 # ---- reading
 
 
+def in_parts(path: Path) -> bool:
+    """Whether this is a folder or a pattern, of several files."""
+    return path.is_dir() or "*" in path.name
+
+
+def _paths(path: Path) -> list[Path]:
+    """The file, or the files of a folder or a pattern in the order of their names."""
+    from setwise.stored.files import tables_in
+
+    if not in_parts(path):
+        return [path]
+    try:
+        return [Path(name) for name in tables_in(path)[0]]
+    except (OSError, ValueError) as error:
+        raise Mistake(str(error)) from None
+
+
+def _dataset(path: Path, kind: Any) -> Any:
+    """The rows, in this format; folders may name columns, as in rows/year=2024/1.csv."""
+    base: dict[str, Any] = {}
+    if path.is_dir():
+        base = {"partitioning": "hive", "partition_base_dir": str(path)}
+    return arrow().dataset.dataset(list(map(str, _paths(path))), format=kind, **base)
+
+
 def names_in(path: Path) -> list[str]:
-    """The names of a file's columns."""
-    kind = format_of(path)
-    if not path.is_file():
-        raise Mistake(f"{path}: there is no such file")
-    if not path.stat().st_size:
-        raise Mistake(f"{path}: the file is empty")
-    with _explained(path):
-        if kind == "csv":
+    """The names of a file's columns, without the index of a pandas frame."""
+    from setwise.stored.files import INDEX
+
+    kind = format_of(_paths(path)[0])
+    for one in _paths(path):
+        if not one.is_file():
+            raise Mistake(f"{one}: there is no such file")
+        if not one.stat().st_size:
+            raise Mistake(f"{one}: the file is empty")
+    with explained(path):
+        if in_parts(path):
+            names = _dataset(path, _format(path, {})).schema.names
+        elif kind == "csv":
             names = next(csv_records(path), (1, []))[1]
         elif kind == "json":
             names = list(_json_record(path, *next(json_lines(path), (1, "{}"))))
         else:
-            names = arrow().dataset.dataset(path, format=kind).schema.names
+            names = _dataset(path, kind).schema.names
     for name in names:
         if names.count(name) > 1:
             raise Mistake(f"{path}, line 1: the column {name!r} is there more than once")
-    return list(names)
+    return [name for name in names if not INDEX.fullmatch(name)]
 
 
 def read_arrow(path: Path, texts: Iterable[str], missing: Sequence[str]) -> Any:
     """The whole file as a pyarrow table; see `tables.read`."""
     pa, names = arrow(), names_in(path)
-    with _explained(path, missing=missing):
-        if format_of(path) == "csv":
-            types = {name: pa.string() for name in texts if name in names}
+    with explained(path, missing=missing):
+        types = {name: pa.string() for name in texts if name in names}
+        kind = format_of(_paths(path)[0])
+        if in_parts(path) or kind not in ("csv", "json"):
+            data = _dataset(path, _format(path, types, missing)).to_table(columns=names)
+        elif kind == "csv":
             data = pa.csv.read_csv(path, **_csv_options(path, types, missing))
-        elif format_of(path) == "json":
-            data = pa.json.read_json(path)
         else:
-            data = pa.dataset.dataset(path, format=format_of(path)).to_table()
+            data = pa.json.read_json(path)
         return _without_dictionaries(data)
 
 
@@ -145,15 +178,12 @@ def batches(
             f"{path}: there is no column {some(absent)}, which the model needs; it has "
             f"{some(names)}"
         )
-    kind: Any = format_of(path)
-    with _explained(path, types, missing):
-        if kind == "json":
+    with explained(path, types, missing):
+        if format_of(_paths(path)[0]) == "json":
             yield from _json_batches(path, types, size)
             return
-        if kind == "csv":
-            kind = pa.dataset.CsvFileFormat(**_csv_options(path, types, missing))
-        scanned = pa.dataset.dataset(path, format=kind)
-        for batch in scanned.to_batches(columns=list(types), batch_size=size):
+        scanned, ahead = _dataset(path, _format(path, types, missing)), {"fragment_readahead": 1}
+        for batch in scanned.to_batches(columns=list(types), batch_size=size, **ahead):
             if batch.num_rows:
                 yield _without_dictionaries(pa.Table.from_batches([batch]))
 
@@ -167,6 +197,14 @@ def _without_dictionaries(table: Any) -> Any:
 
     table.validate(full=True)
     return decoded(table)
+
+
+def _format(path: Path, types: dict[str, Any], missing: Sequence[str] = ()) -> Any:
+    """The format of a file as pyarrow's datasets know it."""
+    first = _paths(path)[0]
+    if format_of(first) == "csv":
+        return arrow().dataset.CsvFileFormat(**_csv_options(first, types, missing))
+    return format_of(first)
 
 
 def _csv_options(path: Path, types: dict[str, Any], missing: Sequence[str]) -> dict[str, Any]:
@@ -228,18 +266,19 @@ def json_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 @contextmanager
-def _explained(
+def explained(
     path: Path, types: dict[str, Any] | None = None, missing: Sequence[str] = ()
 ) -> Iterator[None]:
     """Turns errors of reading into mistakes, which name the line if there is one at fault."""
     try:
         yield
     except (arrow().ArrowException, *UNREADABLE) as error:
-        with suppress(*UNREADABLE):
-            if format_of(path) == "csv":
-                _explain_csv(path, types or {}, missing)
-            elif format_of(path) == "json":
-                _explain_json(path, types or {})
+        for one in _paths(path):
+            with suppress(*UNREADABLE):
+                if format_of(one) == "csv":
+                    _explain_csv(one, types or {}, missing)
+                elif format_of(one) == "json":
+                    _explain_json(one, types or {})
         first_line = str(error).partition("\n")[0][:300]
         raise Mistake(f"{path} cannot be read: {first_line}") from None
 

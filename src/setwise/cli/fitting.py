@@ -14,6 +14,7 @@ from setwise._subclasses import spelled
 from setwise.cli.columns import Columns, choose_columns, some_rows
 from setwise.cli.common import Failure, Mistake
 from setwise.cli.config import FitSpec
+from setwise.cli.files import in_parts
 from setwise.cli.membership import Block, in_options, observe, prepare
 from setwise.cli.names import family, learner
 from setwise.cli.stored import StoredTable, read_stored, stored_columns
@@ -33,7 +34,7 @@ class Fitting:
         self.spec = spec
         groups = [name for s in spec.sets for name in s.group]
         others = {*groups, *([spec.id] if spec.id else [])}
-        self.stored = bool(spec.memory) or spec.rows.is_dir() or "*" in spec.rows.name
+        self.stored = bool(spec.memory) or in_parts(spec.rows)
         self.rows = read_stored(spec) if self.stored else read(spec.rows, [*others], spec.missing)
         for name in others:
             self.rows.known(name)

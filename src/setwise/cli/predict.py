@@ -23,7 +23,9 @@ BATCH = 1 << 16
 
 def predict(
     model: Annotated[Path, typer.Argument(help="Folder that setwise fit wrote.")],
-    rows: Annotated[Path, typer.Argument(help="Table of rows with the columns of the fit.")],
+    rows: Annotated[
+        Path, typer.Argument(help="Rows with the columns of the fit: a table or a folder.")
+    ],
     out: Annotated[
         Path | None, typer.Option(help="File of predictions. Default: CSV to the terminal.")
     ] = None,
@@ -35,7 +37,7 @@ def predict(
     trusted: c.Trusted = False,
     json: c.Json = False,
 ) -> None:
-    """Predict every row of a file, in batches: a file may be larger than memory."""
+    """Predict every row of a file or folder, which may be larger than memory."""
     from rich.console import Console
 
     from setwise.cli.files import format_of, names_in, write_batches

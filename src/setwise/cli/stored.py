@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from numpy.typing import NDArray
 
 from setwise.cli.common import Mistake
 from setwise.cli.config import FitSpec
+from setwise.cli.files import explained
 from setwise.cli.tables import Table
 from setwise.frames import key
 
@@ -44,7 +46,17 @@ class StoredTable(Table):
         """A column, read whole."""
         self.known(name)
         assert self.files is not None
-        return self.files[[name]].read().column(0)
+        with explained(self.path, missing=self.missing):
+            return self.files[[name]].read().column(0)
+
+    def where(self, record: int, column: str | None = None) -> str:
+        """The file that holds the record, line and column."""
+        assert self.files is not None
+        for path, n in self.files.lengths():
+            if record < n:
+                return Table(Path(path), None).where(record, column)
+            record -= n
+        raise AssertionError(record)
 
 
 def read_stored(spec: FitSpec) -> StoredTable:
@@ -71,7 +83,8 @@ def stored_columns(
 
     assert rows.files is not None
     try:
-        X = FileRows(rows.files[wanted(rows, spec, others)])
+        with explained(rows.path, missing=rows.missing):
+            X = FileRows(rows.files[wanted(rows, spec, others)])
     except ColumnError as error:
         help = f" (if these are categories: --categories {shlex.quote(error.column)})"
         raise rows.wrong(error.row, error.column, error.said + help) from None
@@ -93,7 +106,8 @@ def by_group(
     if len(names) != 1:
         raise Mistake(f"{rows.path}: of files, one column says the group; got {', '.join(names)}")
     assert rows.files is not None
-    groups = rows.files[names[0]].sets()
+    with explained(rows.path, missing=rows.missing):
+        groups = rows.files[names[0]].sets()
     assert groups.names is not None
     found = [key(name) for name in groups.names.tolist()]
     which, entries, left = match_groups(

@@ -15,13 +15,14 @@ from setwise._reductions import offsets_of
 from setwise.sets import Sets
 from setwise.stored.ranges import Ranges
 
-__all__ = ["FileColumn", "Files", "bytes_of", "decoded"]
+__all__ = ["INDEX", "FileColumn", "Files", "bytes_of", "decoded", "tables_in"]
 
 FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv",
     ".feather": "feather", ".arrow": "feather", ".ipc": "feather", ".orc": "orc",
 }  # fmt: skip
 SEPARATORS = ",;\t|"
+INDEX = re.compile(r"__index_level_\d+__")  # what pandas calls the index of a frame in files
 UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
 BATCH = 1 << 16, 1 << 12  # rows that are read at a time, and of very many columns
 CELLS = 1 << 22  # numbers that are read at a time, about
@@ -68,10 +69,11 @@ class Files:
     ) -> None:
         self.source, self.categories, self.missing = source, categories, list(missing)
         self.memory, self.scratch = bytes_of(memory), scratch
-        self._found, self.kind = _found(source)
+        self._found, self.kind = tables_in(source)
         schema = self._dataset().schema
         every = list(schema.names)
-        self.names = every if columns is None else [self._known(every, n) for n in columns]
+        usual = [name for name in every if not INDEX.fullmatch(name)]
+        self.names = usual if columns is None else [self._known(every, n) for n in columns]
         self._types = {name: schema.field(name).type for name in every}
         self._rows: int | None = None
 
@@ -132,6 +134,11 @@ class Files:
                     waiting = []
         if sum(part.num_rows for part in waiting):
             yield decoded(pa.Table.from_batches(waiting))
+
+    def lengths(self) -> Iterator[tuple[str, int]]:
+        """Each file and the number of its rows, in the order in which rows are counted."""
+        for file in self._dataset().get_fragments():
+            yield file.path, file.count_rows()
 
     def _pieces(self) -> Iterator[Any]:
         """Readers of a file, or of a row group of one; pyarrow would read many of them ahead."""
@@ -244,7 +251,7 @@ def bytes_of(memory: int | float | str) -> int:
     return int(float(found[1]) * UNITS[found[2].upper()])
 
 
-def _found(source: Any) -> tuple[Any, str]:
+def tables_in(source: Any) -> tuple[Any, str]:
     """The files, in the order of their names, or an address; and their format."""
     if isinstance(source, str) and "://" in source:
         suffixes = [s for s in FORMATS if s in source.lower()]

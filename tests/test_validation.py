@@ -183,3 +183,54 @@ def test_a_table_shows_what_was_tried_and_what_there_was_no_time_for(monkeypatch
     assert capsys.readouterr().err == ""
     with pytest.raises(ValueError, match="seconds must be positive"):
         sw.AggregateRegressor(learner=sw.Auto(pool, seconds=0), verbose=0).fit(X, means)
+
+
+def ranked(seed, n=1500):
+    """Rows of which pairs were compared, and forty labels that settle shift and unit."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(2 * n, 4))
+    z = 10 + 3 * np.abs(X[:, 0]) + 2 * X[:, 1] + 2 * rng.normal(size=2 * n)
+    ranks = sw.Rank().observe(z[:n], sw.Sets.random(n, 4 * n, 2, seed=seed))
+    return X[:n], [ranks, sw.Direct().observe(z[:n], np.arange(40)[:, None])], X[n:], z[n:]
+
+
+def test_a_few_labels_settle_the_unit_of_ranks_and_are_not_known_by_heart(tmp_path):
+    shares, slopes = [], []
+    for seed in range(3):
+        X, observed, new, z = ranked(seed)
+        est = sw.AggregateRegressor(learner=TREES, random_state=0, verbose=0).fit(X, observed)
+        shares.append(covered(est, new, z))
+        slopes.append(np.polyfit(est.predict(new), z, 1)[0])
+        assert np.mean((est.predict(new) - z) ** 2) < 5.6
+    assert est.identifiability_ == "exactly"
+    assert 0.86 < np.mean(shares) < 0.95  # 0.78 where trees learned from the labels, too
+    assert 0.8 < np.mean(slopes) < 1.15  # 1.34
+    est.save(tmp_path / "model")
+    assert np.array_equal(sw.load(tmp_path / "model").predict(new), est.predict(new))
+
+
+def test_predicted_scales_keep_to_the_unit_of_the_labels():
+    X, observed, new, z = ranked(0)
+    family = sw.Normal(scale="predicted")
+    est = sw.AggregateRegressor(family, TREES, random_state=0, verbose=0).fit(X, observed)
+    assert 0.84 < covered(est, new, z) < 0.96
+
+
+def test_many_labels_beside_ranks_are_learned_from():
+    from setwise.learners import Task
+    from setwise.objective import Objective
+    from setwise.validation.unit import _labels_apart
+
+    X, (ranks, _), _, z = ranked(0)
+
+    def apart(observed, scale="shared"):
+        objective = Objective(sw.Normal(scale=scale), observed, len(X))
+        return _labels_apart(Task(X, objective, *objective.start()))
+
+    few, many = (sw.Direct().observe(z, np.arange(n)[:, None]) for n in (40, 900))
+    assert apart([ranks, few]) is not None
+    assert apart([ranks, many]) is None
+    assert apart([few]) is None
+    assert apart([ranks, few], 1.0) is None  # ranks tell this unit
+    differences = sw.Difference().observe(z, ranks.sets)
+    assert apart([differences, few]) is None

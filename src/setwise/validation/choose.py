@@ -31,6 +31,7 @@ from setwise.stored import Stored
 from setwise.validation.folds import SetKFold
 from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
+from setwise.validation.unit import fitted_in_unit
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 
@@ -159,7 +160,7 @@ def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Pr
         held_out = split.X, split.held.objective
         more: dict[str, Any] = {"progress": progress, "stage": f"{task.stage}-part{i}"}
         part = dataclasses.replace(task, objective=split.learn, eval=held_out, **more)
-        one = learner.fit(part)
+        one = fitted_in_unit(learner, part)
         history = history or list(progress.history)
         progress.history.clear()
         fitted.append(one._replace(shared=one.shared.detach().double().cpu()))
@@ -262,7 +263,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     if not splits:
         if task.restarts > 1 and task.guide is None and not isinstance(learner, Network):
             task.guide = Network.pilot(task)
-        fitted = learner.fit(task)
+        fitted = fitted_in_unit(learner, task)
         if saddle is not None:
             saddle.check(task, fitted, learner)
         _check_gain(task, fitted, learner)
@@ -310,7 +311,7 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
         there = splits[0].learn is task.objective or (len(splits) > 1 and steps)
         if not there and not stopped():
             progress = Progress(task.progress.verbose)
-            last = trial.learner.fit(dataclasses.replace(task, progress=progress))
+            last = fitted_in_unit(trial.learner, dataclasses.replace(task, progress=progress))
             if not stopped():
                 own, history = [last], progress.history
         if not fitted:

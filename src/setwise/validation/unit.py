@@ -1,0 +1,106 @@
+"""Shift and unit from a few labels that a learner which takes steps would know by heart.
+
+Ranks leave shift and unit open, and a few labels of single rows settle both. A flexible learner
+passes through so few labels exactly. Then they look free of noise, the scale falls to nothing, and
+the unit is that of the accidents of a few rows. So such labels are not learned from: the others are
+learned from alone, and the result is aligned to the labels.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from setwise.identifiability import Identifiability, identify, solve_alignment
+from setwise.learners import Ensemble, Fitted, Learner, Task
+from setwise.learners.ensemble import EnsembleModel, Match
+from setwise.learners.inputs import take_rows
+from setwise.objective import Objective, Stream
+from setwise.objective.terms import Term
+
+__all__ = ["fitted_in_unit"]
+
+FEW = 0.1  # labels for each other set; where there are more, they are learned from
+
+
+class _Apart(NamedTuple):
+    """Labels of single rows, and the task without them."""
+
+    task: Task
+    rows: NDArray[np.int64]
+    z: NDArray[np.float64]
+    open: Identifiability  # without the labels
+
+
+def fitted_in_unit(learner: Learner, task: Task) -> Fitted:
+    """`learner.fit(task)`, with labels that only settle the unit used for that alone.
+
+    `Linear` has too few parameters to know labels by heart, and copies of an `Ensemble` show by how
+    much their unit is uncertain.
+    """
+    apart = _labels_apart(task) if learner.stops and not isinstance(learner, Ensemble) else None
+    if apart is None:
+        return learner.fit(task)
+    family, n = task.objective.family, len(task.objective.family.shared)
+    done = learner.fit(apart.task)
+    shared = done.shared.detach().double().cpu()
+    raw = torch.from_numpy(np.ascontiguousarray(done.model.raw(take_rows(task.X, apart.rows))))
+    try:
+        found = solve_alignment(apart.open, family, family(raw.double(), shared[:n]), apart.z)
+    except ValueError:  # the labels fall where the predictions rise
+        task.progress.history.clear()
+        return learner.fit(task)
+    units = [name == family.unit for name in (*family.outputs, *family.shared)]
+    more = torch.tensor(units, dtype=torch.float64) * math.log(abs(found.slope))
+    offset = tuple(more[: len(family.outputs)].tolist())
+    model = EnsembleModel(
+        [done.model], [1.0], [Match(None, found.slope, found.shift, offset)], family.outputs
+    )
+    own = torch.cat([shared[:n] + more[len(family.outputs) :], shared[n:]])
+    return done._replace(model=model, shared=own, value=None)
+
+
+def _labels_apart(task: Task) -> _Apart | None:
+    """None where labels are to be learned from with all others."""
+    objective = task.objective
+    if not objective.family.located or isinstance(objective, Stream) or task.place is not None:
+        return None
+    labels = [term for term in objective.terms if _single(term)]
+    rest = [term for term in objective.terms if not _single(term)]
+    if not labels or not rest or task.guide is not None:
+        return None
+    if sum(len(t.sets) for t in labels) > FEW * sum(len(t.sets) for t in rest):
+        return None
+    others = objective.only(rest)
+    open = identify(objective.family, others.observations)
+    if open.scale or not (open.shift or open.centre is not None):
+        return None
+    rows = np.concatenate([t.sets.indices for t in labels])
+    z = np.concatenate([np.asarray(o.y, np.float64) for t in labels for o in t.parts])
+    raw, shared = others.start(free=False)
+    part = dataclasses.replace(
+        task, objective=others, raw=raw, shared=shared, free=False, identifiability=open,
+        eval=_without_labels(task.eval),
+    )  # fmt: skip
+    return _Apart(part, rows, z, open)
+
+
+def _single(term: Term) -> bool:
+    """Whether these are targets of single rows, y = z."""
+    return all(
+        o.aggregate.identity_at_one and o.sets.size == 1 and o.y is not None and np.ndim(o.y) == 1
+        for o in term.parts
+    ) and bool((term.sets.individuals == 1).all())
+
+
+def _without_labels(held_out: tuple[object, Objective] | None) -> tuple[object, Objective] | None:
+    if held_out is None:
+        return None
+    X, objective = held_out
+    rest = [term for term in objective.terms if not _single(term)]
+    return (X, objective.only(rest)) if rest else None

@@ -7,15 +7,13 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_type_hints
 
 import joblib
 import torch
 from rich.console import Console
 
 console = Console()
-
-OF = {"int": int, "float": float, "str": str}
 
 
 class Plan(NamedTuple):
@@ -37,8 +35,7 @@ def read(path: Path, key: type[Any], found: type[Any]) -> dict[Any, Any]:
         return {}
 
     def made(kind: type[Any], line: dict[str, str]) -> Any:
-        # Annotations are words, as modules have `from __future__ import annotations`.
-        return kind(*(OF[of](line[name]) for name, of in kind.__annotations__.items()))
+        return kind(*(of(line[name]) for name, of in get_type_hints(kind).items()))
 
     with path.open(newline="", encoding="utf-8") as file:
         return {made(key, line): made(found, line) for line in csv.DictReader(file)}

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from benchmarks import cuda, growth, speed, table
+from benchmarks import coverage, cuda, defaults, growth, resume, speed, table
 from benchmarks.table import Figure
 
 # The others start processes that keep the cores busy, or take their time.
@@ -66,3 +66,30 @@ def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert cuda.main([]) == 0
     assert "no CUDA device" in capsys.readouterr().out
+
+
+def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, capsys):
+    def measure(one):
+        measured.append(one)
+        if one.trial == 3:
+            raise ValueError("no")
+        return defaults.Found(one.trial + 0.5, 1.0)
+
+    measured = []
+    fits = [defaults.Fit("a set, quoted", "means", "auto", trial) for trial in range(3)]
+    plan = resume.Plan("some", fits[:2], measure, defaults.Fit, defaults.Found)
+    assert resume.run([plan], tmp_path)
+    assert resume.run([plan._replace(tasks=fits)], tmp_path)
+    assert measured == fits
+    assert not resume.run([plan._replace(tasks=[fits[0]._replace(trial=3)])], tmp_path)
+    found = resume.read(tmp_path / "some.csv", defaults.Fit, defaults.Found)
+    assert [(one, what.value) for one, what in found.items()] == [
+        (one, one.trial + 0.5) for one in fits
+    ]
+    line = coverage.Tally(20, 19, 19, 18, 20, 78.5, 80, 17.9, 0.5)
+    one = resume.Plan(
+        "c", [coverage.Part("means", 0)], lambda _: line, coverage.Part, coverage.Tally
+    )
+    assert resume.run([one], tmp_path)
+    assert resume.read(tmp_path / "c.csv", coverage.Part, coverage.Tally) == {one.tasks[0]: line}
+    assert "ValueError: no" in capsys.readouterr().out

@@ -64,6 +64,36 @@ def test_a_level_that_is_off_is_found_in_heavy_tails_too():
         assert "above what is expected" in str(check)
 
 
+@pytest.mark.parametrize("tails", ["heavy", "skewed", "none"])
+def test_another_shape_is_told_apart_from_level_and_spread(tails):
+    rng, sets = np.random.default_rng(10), sw.Sets.random(ROWS, 600, (1, 3), seed=11)
+    noise = {
+        "heavy": rng.standard_t(3, ROWS) / 3**0.5,
+        "skewed": rng.exponential(size=ROWS) - 1,
+        "none": rng.normal(size=ROWS),
+    }[tails]
+    check = check_observations(NORMAL, [sw.Mean().observe(MU + noise, sets)])
+    shape = next(test for test in check.tests if test.statistic == "shape")
+    assert (shape.observed > shape.expected + 0.5) == (tails != "none")
+    if tails == "skewed":
+        (found,) = check.findings
+        assert found is shape
+        assert "another family" in str(check)
+
+
+def test_the_shape_of_true_models_is_seldom_rejected():
+    found = []
+    counts = torch.distributions.Poisson(torch.tensor(np.exp(MU)))
+    for seed in range(8):
+        rng = np.random.default_rng([seed, 12])
+        for d, z in ((NORMAL, targets(seed)), (counts, rng.poisson(np.exp(MU)))):
+            seen = sw.Sum().observe(z, ragged(seed, 100))
+            tests = check_observations(d, [seen], seed=seed).tests
+            found.append(next(test.p for test in tests if test.statistic == "shape"))
+    assert sum(p < 0.05 for p in found) <= 3
+    assert min(found) > 0.002
+
+
 def test_flipped_labels_are_counted():
     pairs = sw.Sets.random(ROWS, 3000, 2, seed=5)
     y = sw.Similarity().observe(classes(6), pairs).y

@@ -55,8 +55,11 @@ def test_the_report_has_every_part(written, model, kinds):
     titles = re.findall(r"<h2>(.*?)</h2>", text)
     assert titles == [
         "In short", "Data", "Likelihood", "Calibration", "What the labels tell",
-        "Rows whose targets are known", "Features", "How it was made",
+        "Rows whose targets are known", "Features", "What held-out sets say against it",
+        "How it was made",
     ]  # fmt: skip
+    for sentence in str(model.check(X, kinds[1])).split("\n"):
+        assert markup.escape(sentence) in text
     assert f"{model.score(X, kinds[1], profile=True):.4f}".replace("-", "−") in text
     assert f"lightgbm {__import__('lightgbm').__version__}" in text
 

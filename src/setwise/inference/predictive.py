@@ -30,7 +30,7 @@ Floats = NDArray[np.float64]
 DRAWS = 300
 MEMBERS = 1 << 19  # drawn at once
 FEWEST = 20  # sets of a kind below which nothing is said of it
-SURE = 0.002  # chance of a false finding, in each of up to four tests of a kind
+SURE = 0.002  # chance of a false finding, in each of up to five tests of a kind
 
 
 class Finding(NamedTuple):
@@ -144,6 +144,8 @@ def _check(
     if binary:
         del statistics["spread"]
         statistics["flips"] = _flips(drawn[..., 0], y[:, 0])
+    elif y.shape[1] == 1:
+        statistics["shape"] = _shape(r_drawn[..., 0], r[:, 0])
     # sets that vary more than the model says also have levels that do
     factor = max(1.0, float((r**2).mean() / max((r_drawn**2).mean(), 1e-300)))
     found = [
@@ -152,16 +154,36 @@ def _check(
         )
         for name, (told, seen) in statistics.items()
     ]
-    varies = any(f.statistic == "spread" and f.words for f in found)
-    return [
-        f._replace(words="") if varies and f.statistic == "spread by size" else f for f in found
-    ]
+    # what varies more than expected does so by size and has another shape, too
+    said = {f.statistic for f in found if f.words}
+    idle = {"spread by size"} if "spread" in said else set()
+    idle |= {"shape"} if said - {"shape"} else set()
+    return [f._replace(words="") if f.statistic in idle else f for f in found]
 
 
 def _largest(r_drawn: Floats, r: Floats) -> tuple[Floats, Any]:
     """The deviation of the class that deviates most on average."""
     each = np.abs(r_drawn.mean(1))
     return each.max(1), np.abs(r.mean(0)).max()
+
+
+def _shape(r_drawn: Floats, r: Floats) -> tuple[Floats, Any]:
+    """How far ranks among the draws are from uniform, apart from level and spread: logarithms.
+
+    That is the probability integral transform of y, and its Kolmogorov distance.
+    """
+    every = np.concatenate([r_drawn, r[None]])
+    every = every - every.mean(1, keepdims=True)
+    every /= np.maximum(every.std(1, keepdims=True), 1e-300)
+    order, n = np.sort(every, axis=0), len(every)
+    rank = np.empty_like(every)
+    for i in range(every.shape[1]):  # the middle of those that are equal
+        low, high = (np.searchsorted(order[:, i], every[:, i], side) for side in ("left", "right"))
+        rank[:, i] = (low + high) / (2 * n)
+    rank.sort(axis=1)
+    steps = (np.arange(rank.shape[1]) + 0.5) / rank.shape[1]
+    distance = np.log(np.maximum(np.abs(rank - steps).max(1), 1e-12))
+    return distance[:-1], distance[-1]
 
 
 def _flips(drawn: Floats, y: Floats) -> tuple[Floats, Any]:
@@ -184,7 +206,7 @@ def _finding(aggregate: Aggregate, name: str, seen: float, drawn: Floats, factor
     middle, width = float(drawn.mean()), max(float(drawn.std()) * factor**0.5, 1e-12)
     p = float(2 * special.ndtr(-abs(seen - middle) / width))
     words = ""
-    if p < SURE:
+    if p < SURE and (name != "shape" or seen > middle):
         sure = "p < .001" if p < 0.001 else f"p = {p:.3f}".replace("0.", ".")
         words = _words(aggregate, name, seen, middle, sure)
     return Finding(repr(aggregate), name, seen, middle, p, words)
@@ -221,6 +243,13 @@ def _words(aggregate: Aggregate, name: str, seen: float, middle: float, sure: st
         return (
             f"labels are more certain than the model says ({sure}): it has not learned all that "
             f"there is; give it more steps or a smaller penalty"
+        )
+    if name == "shape":
+        return (
+            f"y is distributed otherwise than the model says, apart from its level and spread "
+            f"({sure}): tails are heavier, or to one side. Intervals hold more or fewer sets than "
+            f"they say; consider another family, such as StudentT, Laplace or Gumbel, or the "
+            f"logarithm of the targets where single ones are known"
         )
     what = "y" if name == "level by size" else "its variation"
     side = "larger" if more else "smaller"

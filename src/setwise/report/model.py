@@ -57,6 +57,7 @@ def report(
         _told(est, fitted),
         _rows(est, truth),
         _features(est, fitted or held_out),
+        _checks(est, held_out),
         _versions(est),
     ]
     name = type(est.family_).__name__
@@ -245,6 +246,14 @@ def _features(est: Any, some: Pair | None) -> Section:
     if hasattr(est.model_, "coef"):
         how = "its coefficient times its standard deviation"
     return "Features", [figure(ax.figure, f"How much each feature contributes: {how}, as a share.")]
+
+
+def _checks(est: Any, held_out: Pair | None) -> Section:
+    """What held-out sets show to be wrong, each in a sentence with its remedy."""
+    if held_out is None:
+        return "", []
+    words = "Sets like the held-out ones, simulated from the model, are compared with these."
+    return "What held-out sets say against it", [words, *str(est.check(*held_out)).split("\n")]
 
 
 def _versions(est: Any) -> Section:

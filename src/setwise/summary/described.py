@@ -214,7 +214,8 @@ class Described(BaseEstimator):  # type: ignore[misc]
         """What held-out sets show to be wrong with the model, in sentences.
 
         Their y is compared with y simulated from the model: its level, how far it varies, whether
-        that depends on the size of a set, and whether labels look flipped.
+        either depends on the size of a set, the shape of its distribution (by the probability
+        integral transform), and whether labels look flipped.
 
         >>> import setwise as sw
         >>> import numpy as np

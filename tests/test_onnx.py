@@ -35,6 +35,7 @@ LEARNERS = [
     *TREES,
     sw.CatBoost(n_estimators=5, grow_policy="Depthwise"),
     sw.Network(hidden=(8,), dropout=0.1, epochs=3),
+    sw.Network(hidden=(8,), inputs="ranks", epochs=3),
     sw.Blend([sw.Linear(), sw.LightGBM(**FEW)], [0.3, 0.7]),
 ]
 OPTIONS = {"random_state": 0, "verbose": 0, "validation": None}

@@ -23,6 +23,7 @@ from setwise.learners.ensemble import EnsembleModel, Match
 from setwise.learners.linear import LinearModel
 from setwise.learners.network import NetworkModel
 from setwise.learners.network.modules import MLP
+from setwise.learners.network.scores import Scores
 from setwise.objective import respread
 
 if TYPE_CHECKING:
@@ -181,6 +182,7 @@ class _Graph:
         )
         if isinstance(network.body, MLP):
             body = network.body
+            x = x if body.scores is None else self._scores(body.scores, x)
             mean, deviation = (np.asarray(t.cpu()) for t in (body.mean, body.deviation))
             x = self.node("Div", [self.node("Sub", [x, mean]), deviation])
             x = self.cast(x, np.float32)
@@ -197,6 +199,18 @@ class _Graph:
             if len(base) == 1:
                 x = self.node("Reshape", [x, np.array([-1, 1])])
         return self.affine(self.cast(x, np.float64), unit, base)
+
+    def _scores(self, scores: Scores, x: str) -> str:
+        """A sum over pieces: of each, how much of it lies below x, times its slope."""
+        knots, values = (np.asarray(t.cpu()) for t in (scores.knots, scores.values))
+        low, high, wide = knots[:, :-1], knots[:, 1:], np.diff(knots)
+        slope = np.divide(np.diff(values), wide, out=np.zeros_like(wide), where=wide > 0)
+        x = self.node("Unsqueeze", [x, np.array([2])])
+        below = self.node("Sub", [self.node("Min", [self.node("Max", [x, low]), high]), low])
+        risen = self.node(
+            "ReduceSum", [self.node("Mul", [below, slope]), np.array([2])], keepdims=0
+        )
+        return self.node("Add", [risen, values[:, 0]])
 
     def _traced(self, body: nn.Module, n_features: int, x: str) -> str:
         """A module of the user's own, as torch exports it."""

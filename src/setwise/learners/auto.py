@@ -7,6 +7,8 @@ from contextlib import suppress
 from importlib.util import find_spec
 from typing import Any, ClassVar
 
+import numpy as np
+from numpy.typing import NDArray
 from scipy import sparse
 
 from setwise.learners.base import Fitted, Learner, Task, resolve
@@ -19,17 +21,19 @@ from setwise.stored import Stored
 __all__ = ["Auto"]
 
 AT_LEAST, PER_MEMBER = 120.0, 0.01  # seconds that trying may take
+SKEWED, EXAMINED = 2.0, 10_000  # skewness of a feature with a long tail, and rows looked at
 
 
 class Auto(Learner):
     """Tries a linear model, boosted trees and a network; held-out sets choose one or an average.
 
     `learners` are the candidates, names or objects. The default is `Linear()`, `LightGBM()`,
-    LightGBM with small trees that grow slowly, `Network()`, and `XGBoost()` and `CatBoost()` where
-    they are installed. Those that cannot read X are left out: only trees take missing values and
-    columns of words, only networks images. What was tried is in `leaderboard_`. Without held-out
-    sets there is nothing to choose by: then the first learner that can read X is fitted, trees in
-    the default (`Linear` where there are few rows).
+    LightGBM with small trees that grow slowly, `Network()`, for features with long tails also
+    `Network(inputs="ranks")`, and `XGBoost()` and `CatBoost()` where they are installed. Those that
+    cannot read X are left out: only trees take missing values and columns of words, only networks
+    images. What was tried is in `leaderboard_`. Without held-out sets there is nothing to choose
+    by: then the first learner that can read X is fitted, trees in the default (`Linear` where there
+    are few rows).
 
     `seconds` is the time after which no further learner is begun; the choice is then among those
     that were tried, and `leaderboard_` names the others. None is two minutes and a hundredth of a
@@ -72,6 +76,7 @@ class Auto(Learner):
         return last.fit(task)
 
     def _able(self, X: Any) -> list[Learner]:
+        usual = self.learners is None
         pool = _usual() if self.learners is None else [resolve(one) for one in self.learners]
         if sparse.issparse(X):
             able = [learner for learner in pool if learner.sparse]
@@ -81,8 +86,8 @@ class Auto(Learner):
             able = [learner for learner in pool if isinstance(learner, Network)]
         else:
             try:
-                as_array(X, missing=False, who="Auto")
-                able = pool
+                table = as_array(X, missing=False, who="Auto")
+                able = [*pool, Network(inputs="ranks")] if usual and _tailed(table) else pool
             except (TypeError, ValueError):
                 able = [learner for learner in pool if learner.missing]
         if not able:
@@ -91,6 +96,14 @@ class Auto(Learner):
                 f"setwise.LightGBM() for missing values or setwise.Network(module) for images"
             )
         return able
+
+
+def _tailed(table: NDArray[Any]) -> bool:
+    """Whether a feature of more than two values is skewed like an exponential one, or more."""
+    some = np.asarray(table[:: -(-len(table) // EXAMINED)], np.float64)
+    z = (some - some.mean(0)) / np.maximum(some.std(0), 1e-300)
+    far = np.flatnonzero(np.abs((z**3).mean(0)) > SKEWED)
+    return any(len(np.unique(some[:, j])) > 2 for j in far)
 
 
 def _usual() -> list[Learner]:

@@ -25,6 +25,7 @@ from setwise.learners.network.encoding import as_numbers
 from setwise.learners.network.fingerprint import data_digest, fingerprint
 from setwise.learners.network.initialization import begin
 from setwise.learners.network.modules import MLP, RawNetwork, Rows, make_body, predict, units
+from setwise.learners.network.scores import Scores
 from setwise.learners.network.training import Settings, Training, resolve_schedule
 from setwise.learners.progress import Progress
 from setwise.objective import Objective
@@ -106,8 +107,19 @@ def _described(told: Told, tensors: dict[str, Tensor]) -> MLP:
     """The default module without its weights, if these have the right shapes."""
     if len(told["hidden"]) > len(tensors) or not 0 <= told["dropout"] < 1:
         raise ValueError("the network has more layers than weights, or no such dropout")
+    knots, scores = tensors.get("body.scores.knots"), None
+    if knots is not None:
+        if (
+            knots.ndim != 2
+            or len(knots) != told["n_features"]
+            or not bool((knots.diff() >= 0).all())
+        ):
+            raise ValueError("the network's knots do not rise, or are not of its features")
+        empty = torch.empty(knots.shape, dtype=torch.float64, device="meta")
+        scores = Scores(empty, empty.clone())
+    sizes = told["n_features"], len(tensors["base"]), told["hidden"], told["dropout"]
     with torch.device("meta"):  # where sizes, whatever they are, take no memory
-        body = MLP(told["n_features"], len(tensors["base"]), told["hidden"], told["dropout"])
+        body = MLP(*sizes, scores=scores)
     for name, wanted in body.state_dict().items():
         found = tensors.get(f"body.{name}")
         if found is None or (found.shape, found.dtype) != (wanted.shape, wanted.dtype):
@@ -133,11 +145,12 @@ class Network(Learner):
 
     `module` is a `torch.nn.Module` (copied for each fit) or a function `(n_features, n_outputs)`
     that builds one; None is a perceptron with standardised inputs, `hidden` layers of ReLU and
-    `dropout`. Its outputs are added to the intercept-only maximum likelihood, locations in units of
-    the spread of the targets, so that the size of targets does not matter. Minibatches are of
-    `batch_size` *sets* (None: about 512 members), and each distinct row of a batch goes through
-    the module once. AdamW with `lr`, `weight_decay` and gradients of norm at most `clip`;
-    `schedule` is "cosine", "constant" (both after a short warm-up) or a function
+    `dropout`. With `inputs="ranks"` features become normal scores of their ranks first, which suits
+    those with a long tail. Its outputs are added to the intercept-only maximum likelihood,
+    locations in units of the spread of the targets, so that the size of targets does not matter.
+    Minibatches are of `batch_size` *sets* (None: about 512 members), and each distinct row of a
+    batch goes through the module once. AdamW with `lr`, `weight_decay` and gradients of norm at
+    most `clip`; `schedule` is "cosine", "constant" (both after a short warm-up) or a function
     `(step, total) -> factor`. `epochs` None is about 3 000 steps, 20 to 200 epochs.
 
     With `eval` sets, training stops once `patience` epochs in a row (None: never) were worse than
@@ -177,6 +190,7 @@ class Network(Learner):
         *,
         hidden: Sequence[int] = (128, 128),
         dropout: float = 0.0,
+        inputs: str = "standard",
         epochs: int | None = None,
         batch_size: int | None = None,
         lr: float = 1e-3,
@@ -194,6 +208,7 @@ class Network(Learner):
         self.module = module
         self.hidden = hidden
         self.dropout = dropout
+        self.inputs = inputs
         self.epochs = epochs
         self.batch_size = batch_size
         self.lr = lr
@@ -216,14 +231,16 @@ class Network(Learner):
             task = _agreed(task, rows, peers)
         family = task.objective.family
         base, unit = units(family, task.raw, task.shared)
-        moments = rows.moments() if self.module is None else None
+        scores, moments = None, None
+        if self.module is None:
+            scores, moments = rows.scores() if self.inputs == "ranks" else (None, rows.moments())
 
         def make(number: int) -> RawNetwork:
             torch.manual_seed(task.seed + 7919 * number)
             if moments is None:
                 body = make_body(self.module, rows.n_features, len(base), number)
             else:
-                body = MLP(rows.n_features, len(base), self.hidden, self.dropout, moments)
+                body = MLP(rows.n_features, len(base), self.hidden, self.dropout, moments, scores)
             network = RawNetwork(body, base.clone(), unit.clone()).to(settings.device)
             with torch.no_grad():  # gives lazy layers their size; a wrong shape is an error
                 network.eval()(rows.take(np.zeros(1, np.int64)))
@@ -274,6 +291,10 @@ class Network(Learner):
         for name, value in (positive | {"patience": self.patience}).items():
             if value is not None and not value > 0:
                 raise ValueError(f"{name} must be positive, got {value}")
+        if self.inputs not in ("standard", "ranks"):
+            raise ValueError(f'inputs is "standard" or "ranks", got {self.inputs!r}')
+        if self.module is not None and self.inputs != "standard":
+            raise ValueError('inputs="ranks" is of the default module: yours prepares its own')
         if self.module is None and not all(size > 0 for size in self.hidden):
             raise ValueError(f"hidden must be positive numbers, got {self.hidden!r}")
         if self.precision not in ("float32", "tf32", "bf16"):

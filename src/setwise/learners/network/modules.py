@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from setwise.distributions import Categorical, Family
 from setwise.learners.inputs import as_array, n_rows
+from setwise.learners.network.scores import Scores
 from setwise.stored import Stored, Table, numbers
 
 __all__ = ["MLP", "RawNetwork", "Rows", "make_body", "predict", "units"]
@@ -116,17 +117,35 @@ class Rows:
         if self.stored is not None:
             mean, deviation = map(torch.from_numpy, self.stored.moments())
             return mean, deviation
+        return _moments(self._flat())
+
+    def scores(self) -> tuple[Scores, tuple[Tensor, Tensor]]:
+        """Features as normal scores, and mean and standard deviation of these."""
+        if self.stored is not None:
+            raise ValueError(
+                'Network: inputs="ranks" needs rows in memory: read them first, as in rows.read(), '
+                'or use inputs="standard"'
+            )
+        x = self._flat()
+        made = Scores.of(x)
+        return made, _moments(torch.cat([made(part) for part in x.split(CHUNK)]))
+
+    def _flat(self) -> Tensor:
+        """All rows of a table, or some items of a data set, as lists of numbers."""
         rows = np.arange(self.n)
         if self.table is None and self.n > SAMPLE:
             rows = np.random.default_rng(0).choice(self.n, SAMPLE, replace=False)
-        x = (self.table if self.table is not None else self.take(rows)).flatten(1)
-        mean = x.mean(0, dtype=torch.float64)
-        square = torch.zeros_like(mean)
-        for part in x.split(CHUNK):
-            square += (part.double() - mean).square().sum(0)
-        deviation = (square / len(x)).sqrt()
-        moves = deviation > 1e-12 * mean.abs()
-        return mean.cpu(), torch.where(moves, deviation, 1.0).cpu()
+        return (self.table if self.table is not None else self.take(rows)).flatten(1)
+
+
+def _moments(x: Tensor) -> tuple[Tensor, Tensor]:
+    mean = x.mean(0, dtype=torch.float64)
+    square = torch.zeros_like(mean)
+    for part in x.split(CHUNK):
+        square += (part.double() - mean).square().sum(0)
+    deviation = (square / len(x)).sqrt()
+    moves = deviation > 1e-12 * mean.abs()
+    return mean.cpu(), torch.where(moves, deviation, 1.0).cpu()
 
 
 def _table(X: Any) -> Tensor | None:
@@ -168,6 +187,8 @@ def _stack(items: Any, rows: NDArray[np.int64]) -> Tensor:
 class MLP(nn.Module):
     """Standardised inputs (flattened), then layers of ReLU, then one number per output.
 
+    With `scores`, features become normal scores of their ranks first.
+
     The last layer begins small, so that the network begins near zero. Mean and deviation are in
     float64 because a feature may vary little around a large number.
     """
@@ -182,8 +203,10 @@ class MLP(nn.Module):
         hidden: Sequence[int],
         dropout: float,
         moments: tuple[Tensor, Tensor] | None = None,
+        scores: Scores | None = None,
     ) -> None:
         super().__init__()
+        self.scores = scores
         self.hidden, self.dropout = list(hidden), dropout
         mean, deviation = moments or (torch.zeros(n_features), torch.ones(n_features))
         self.register_buffer("mean", mean.double().clone())
@@ -202,7 +225,9 @@ class MLP(nn.Module):
 
     def prepare(self, x: Tensor) -> Tensor:
         """The rows of x flat and standardised."""
-        out: Tensor = (x.flatten(1) - self.mean.to(x.device)) / self.deviation.to(x.device)
+        x = x.flatten(1)
+        x = x if self.scores is None else self.scores(x)
+        out: Tensor = (x - self.mean.to(x.device)) / self.deviation.to(x.device)
         return out.float()
 
     def forward(self, x: Tensor) -> Tensor:

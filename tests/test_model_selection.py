@@ -139,6 +139,13 @@ def test_large_overlapping_sets_are_refused_with_advice():
         SetKFold(5).split(X, means(sw.Sets.random(300, 300, 32, seed=1)))
     with pytest.raises(ValueError, match="share so many rows"):
         SetKFold(3).split(X, means([[0, 1], [0, 2], [0, 3], [0, 4], [0, 5]]))
+    folds = SetKFold(5, disjoint="auto", random_state=0)
+    with pytest.warns(UserWarning, match="no fold can hold rows out"):
+        found = list(folds.split(X, means(sw.Sets.random(300, 300, 32, seed=1))))
+    assert folds.disjoint_ == "sets"
+    assert sum(len(test[0]) for _, test in found) == 300
+    assert len(list(folds.split(X, GROUPS))) == 5
+    assert folds.disjoint_ == "rows"
     folds = SetKFold(5, disjoint="sets", random_state=0)
     sizes = check_folds(folds, X, means(sw.Sets.random(300, 300, 32, seed=1)), 5)
     assert sizes == [(240, 60)] * 5

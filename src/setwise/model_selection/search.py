@@ -38,8 +38,10 @@ def cross_validate(
     Test scores are computed with the shared or predicted scale that fits the held-out sets best, as
     by `score(..., profile=True)`.
 
-    `cv` is a number of folds, a `SetKFold`, or pairs (train, test) of observations. The estimator
-    is copied for each fold; it may also be a Pipeline that ends in one of ours.
+    `cv` is a number of folds, a `SetKFold`, or pairs (train, test) of observations. A number is
+    that of `SetKFold(disjoint="auto")`: folds have rows of their own where sets allow it, and a
+    warning says where they do not. The estimator is copied for each fold; it may also be a Pipeline
+    that ends in one of ours.
 
     Returns:
         A dict of arrays with one entry per fold: `test_score`, `fit_time`, `score_time` (seconds),
@@ -58,7 +60,7 @@ def cross_validate(
 
 def _folds(cv: Any, X: Any, observations: Any) -> list[tuple[Any, Any]]:
     if isinstance(cv, int | np.integer) and not isinstance(cv, bool):
-        cv = SetKFold(int(cv), random_state=0)
+        cv = SetKFold(int(cv), random_state=0, disjoint="auto")
     folds = list(cv.split(X, observations)) if hasattr(cv, "split") else [tuple(f) for f in cv]
     if not folds or any(len(fold) != 2 for fold in folds):
         raise ValueError("cv is a number, a SetKFold, or pairs (train, test) of observations")

@@ -116,7 +116,7 @@ def brief(est: Any) -> str:
         shown += [f"{len(kinds) - 2} more kinds"] * (len(kinds) > 2)
         text.append(f"learned from {'; '.join(shown)}, over {_many(data['rows'], 'row')}")
     text.append(f"held out: {_gain(est, brief=True)}")
-    told = f"targets are told {est.identifiability_.level}"
+    told = f"in principle targets are told {est.identifiability_.level}"
     if est.alignment_ is not None:
         told += "; align has settled the rest"
     elif est.identifiability_.level != "exactly":

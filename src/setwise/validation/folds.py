@@ -48,13 +48,15 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
 
     With "sets" every set is held out in exactly one fold and nothing is left out, but rows are
     shared: right for learners that cannot remember single rows (a linear model), or to measure how
-    well sets of *known* rows are predicted.
+    well sets of *known* rows are predicted. "auto" holds out rows where that is possible, and else
+    sets, with a warning.
 
     With `shuffle=False` sets are taken in their given order: sets that follow each other in time
     make folds of whole periods.
 
     Attributes:
         dropped_: After `split`, the number of sets in neither part, for each fold.
+        disjoint_: After `split`, "rows" or "sets".
 
     >>> import setwise as sw
     >>> windows = sw.Sets([[i, i + 1, i + 2] for i in range(98)])
@@ -88,8 +90,8 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
 
         The sets of all kinds are split together, since they share the rows of X.
         """
-        if self.disjoint not in ("rows", "sets"):
-            raise ValueError(f'disjoint is "rows" or "sets", got {self.disjoint!r}')
+        if self.disjoint not in ("rows", "sets", "auto"):
+            raise ValueError(f'disjoint is "rows", "sets" or "auto", got {self.disjoint!r}')
         kinds = listed(observations)
         n = sum(len(o) for o in kinds)
         if not 2 <= self.n_splits <= n:
@@ -106,12 +108,25 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
         rng = np.random.default_rng(seed_of(self.random_state))
         order = rng.permutation(n) if self.shuffle else np.arange(n)
         bounds = np.cumsum([len(o) for o in kinds])[:-1]
-        if self.disjoint == "sets":
+        parts = None
+        if self.disjoint != "sets":
+            try:
+                parts = self._without_shared_rows(_incidence(kinds), order)
+            except ValueError:
+                if self.disjoint == "rows":
+                    raise
+                warnings.warn(
+                    f"these {n} sets share so many rows that no fold can hold rows out: it holds "
+                    f"out sets, but not their rows, and scores of learners that can remember rows "
+                    f"are too high",
+                    UserWarning,
+                    stacklevel=2,
+                )
+        self.disjoint_ = "sets" if parts is None else "rows"
+        if parts is None:
             ranks = [r.argsort().argsort() for r in np.split(order.argsort(), bounds)]
             fold = np.concatenate(ranks) % self.n_splits  # each kind is spread over all folds
             parts = [(fold != i, fold == i) for i in range(self.n_splits)]
-        else:
-            parts = self._without_shared_rows(_incidence(kinds), order)
         self.dropped_ = [int(n - (train | test).sum()) for train, test in parts]
         if max(self.dropped_) > NOTED * n:
             warnings.warn(

@@ -17,9 +17,9 @@ LEAD = (
 )
 ABOUT = (
     "The sets and their labels are drawn at random from the training rows (seeds 100, 101, …), "
-    "except those of the molecules, whose labels are real. The sizes of sets and the learners of "
-    "the first four tasks were chosen on other random splits of the same data. The learner and its "
-    "settings are the same in every column."
+    "except those of the molecules, whose labels are real. The sizes of sets, who is compared with "
+    "whom, and the learners of the first four tasks were chosen on other random splits of the same "
+    "data. The learner and its settings are the same in every column."
 )
 SOURCES = (
     "Data: diabetes (Efron, Hastie, Johnstone & Tibshirani 2004) and digits (Alpaydin & Kaynak "

@@ -22,6 +22,7 @@ from setwise import plots
 
 __all__ = ["TASKS", "Result", "Task"]
 
+BODY_MASS = 2  # the column of the patients
 SEED = 100  # the sizes of sets and the learners were chosen on splits with other seeds
 
 Picture = tuple[Callable[[], Any], str]  # a function that draws it, and its caption
@@ -73,14 +74,15 @@ def _every_label(z: NDArray[Any]) -> sw.Observations:
 def _patients(splits: int, observe: Any, score: Any) -> tuple[list[float], Any]:
     """The mean score of each way over random splits; the model and the data of the first.
 
-    `observe` takes targets and a seed; it gives observations, and naive labels of their members.
+    `observe` takes rows, targets and a seed; it gives observations, and naive labels of their
+    members.
     """
     data = sw.datasets.load("diabetes")
     scores: list[list[float]] = []
     first: Any = None
     for seed in range(SEED, SEED + splits):
         X, X_test, z, z_test = train_test_split(data.X, data.z, test_size=0.3, random_state=seed)
-        o, labels = observe(z, seed)
+        o, labels = observe(X, z, seed)
         models = [
             sw.AggregateRegressor(learner="linear", random_state=0, verbose=0).fit(X, some)
             for some in (_inherited(o, labels), o, _every_label(z))
@@ -93,7 +95,7 @@ def _patients(splits: int, observe: Any, score: Any) -> tuple[list[float], Any]:
 def means(quick: bool) -> Result:
     """Means of eight patients."""
 
-    def observe(z: NDArray[Any], seed: int) -> Any:
+    def observe(X: Any, z: NDArray[Any], seed: int) -> Any:
         o = sw.Mean().observe(z, sw.Sets.random(len(z), 300, 8, replace=False, seed=seed))
         return o, np.repeat(np.asarray(o.y), 8)
 
@@ -111,17 +113,22 @@ def means(quick: bool) -> Result:
 
 
 def ranks(quick: bool) -> Result:
-    """Comparisons of two patients."""
+    """Comparisons of two patients who are alike in body mass, each with one of the 60 nearest."""
     rank = sw.Rank(tie_margin=0.5)  # the targets are whole numbers, so some pairs tie
 
-    def observe(z: NDArray[Any], seed: int) -> Any:
-        o = rank.observe(z, sw.Sets.random(len(z), 1000, 2, replace=False, seed=seed))
+    def observe(X: Any, z: NDArray[Any], seed: int) -> Any:
+        rng, order = np.random.default_rng(seed), np.argsort(X[:, BODY_MASS], kind="stable")
+        one = rng.integers(0, len(z), 1000)
+        other = one + rng.integers(1, 31, 1000) * rng.choice([-1, 1], 1000)
+        outside = (other < 0) | (other >= len(z))
+        other[outside] = 2 * one[outside] - other[outside]
+        o = rank.observe(z, np.stack([order[one], order[other]], 1))
         y: Any = o.y
         return o, np.stack([y, 1 - y], 1).ravel()
 
     scores, first = _patients(1 if quick else 3, observe, sw.metrics.concordance)
     model, *_, X, z = first
-    new, _ = observe(z, 1)
+    new, _ = observe(X, z, 1)
     untied = new.take(new.y != 0.5)
     calibration = (
         lambda: plots.calibration(model, X, untied, ax=plots.blank()),
@@ -243,7 +250,9 @@ TASKS = (
     ),
     Task(
         "Diabetes", "1,000 comparisons", "right order", "linear",
-        "The same patients; of two patients it is only known who fares worse.",
+        "The same patients. Like is compared with like: of two patients of about the same body mass "
+        "it is only known who fares worse. How often someone fares worse then says little of how "
+        "they fare, just as equals in sports win about half of their games against each other.",
         "the worse of a pair is given 1, the other 0",
         "share of pairs of new patients in the right order (1/2 is chance), mean of 3 splits",
         ranks,

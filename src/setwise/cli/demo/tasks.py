@@ -250,9 +250,9 @@ TASKS = (
     ),
     Task(
         "Diabetes", "1,000 comparisons", "right order", "linear",
-        "The same patients. Like is compared with like: of two patients of about the same body mass "
-        "it is only known who fares worse. How often someone fares worse then says little of how "
-        "they fare, just as equals in sports win about half of their games against each other.",
+        "The same patients. Like is compared with like: of two of about the same body mass it is "
+        "only known who fares worse. How often someone fares worse then says little of how they "
+        "fare, just as equals in sports win about half of their games against each other.",
         "the worse of a pair is given 1, the other 0",
         "share of pairs of new patients in the right order (1/2 is chance), mean of 3 splits",
         ranks,

@@ -409,6 +409,8 @@ def test_mistakes_in_json_lines_and_parquet(data):
         (f"{MEANS} --learner linear --set alpa=1", ["alpa", "alpha"]),
         (f"{MEANS} --set n_estimators", ["name=value"]),
         (f"{MEANS} --on-missing never", ["--on-missing is drop or error"]),
+        (f"{MEANS} --seed {'9' * 400}", ["--seed is a whole number from 0 to 4294967295"]),
+        (f"{MEANS} --missing \udcff", ["--missing '\\udcff': this text is not UTF-8"]),
         (f"{MEANS} --learner lightgbm --set objective=l2", ["likelihood"]),
         (f"{MEANS} --set n_estimators=5", ["a learner that you name", "--learner lightgbm"]),
         (f"{MEANS} --noise laplace=-1", ["positive"]),

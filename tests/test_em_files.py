@@ -8,6 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
+import sklearn
 from safetensors.numpy import load_file, save_file
 from sklearn.base import is_classifier
 from sklearn.calibration import CalibratedClassifierCV
@@ -31,7 +32,7 @@ from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler, Stan
 from sklearn.svm import SVC, SVR, LinearSVC
 from sklearn.tree import DecisionTreeRegressor
 
-from setwise.learners.em.files import ARRAYS, read_estimator, write_estimator
+from setwise.learners.em.files import ARRAYS, OTHER, read_estimator, write_estimator
 from setwise.learners.em.learner import EMModel
 from setwise.learners.em.parts import Reader
 from setwise.learners.em.sound import KNOWN
@@ -110,7 +111,12 @@ class Stranger(LinearRegression):
     pass
 
 
-@pytest.mark.parametrize("estimator", [Stranger(), GaussianProcessRegressor()], ids=repr)
+STRETCHED = KNeighborsRegressor(metric="mahalanobis", metric_params={"VI": np.eye(4)})
+
+
+@pytest.mark.parametrize(
+    "estimator", [Stranger(), GaussianProcessRegressor(), STRETCHED], ids=lambda e: type(e).__name__
+)
 def test_others_need_trust(estimator, tmp_path):
     pytest.importorskip("skops")
     told = write_estimator(fitted(estimator), tmp_path)
@@ -119,6 +125,12 @@ def test_others_need_trust(estimator, tmp_path):
         again(tmp_path, told)
     back = again(tmp_path, told, trusted=True)
     np.testing.assert_array_equal(back.predict(X), estimator.predict(X))
+
+
+def test_what_is_not_trusted_is_not_opened(tmp_path):
+    (tmp_path / OTHER).write_text("no archive at all")
+    with pytest.raises(ValueError, match="cannot be checked"):
+        again(tmp_path, {"estimator": None, "sklearn": sklearn.__version__})
 
 
 def test_without_skops(monkeypatch, tmp_path):
@@ -250,6 +262,11 @@ def restated(estimator, folder, **changes):
         (SVR(), {"_sparse": True}),
         (SVR(), {"degree": 10**9}),
         (SVR(), {"n_features_in_": 3}),
+        # squares that the search would take as they are, from beyond their end
+        (
+            KNeighborsRegressor(algorithm="brute"),
+            {"metric_params": {"dict": [["Y_norm_squared", {"list": [0.0]}]]}},
+        ),
     ],
 )
 def test_attributes_that_lead_astray_are_refused(estimator, changes, tmp_path):
@@ -269,6 +286,10 @@ def test_attributes_that_lead_astray_are_refused(estimator, changes, tmp_path):
         ({"class": "Ridge", "state": {"a": {"evil": 1}}}, "no kind of value"),
         ({"class": "Ridge", "state": {"a": [1]}}, "something else than values"),
         ({"class": "Ridge", "state": {"a": {"items": [1], "shape": [2]}}}, "another shape"),
+        (
+            {"class": "Ridge", "state": {"a": {"items": [1], "shape": [2**62] * 300_000}}},
+            "another shape",
+        ),
         ({"class": "StandardScaler", "state": {}}, "holds no estimator"),
         (1, "holds no estimator"),
     ],

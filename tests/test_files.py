@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from setwise import _files
-from setwise._arrays import read_arrays, write_arrays
-from setwise._facts import LARGEST, AnyFloat, checked, read_json
+from setwise._arrays import HEADER, read_arrays, write_arrays
+from setwise._facts import LARGEST, PARTS, AnyFloat, checked, read_json
 from setwise._files import beside, locked
 
 posix = pytest.mark.skipif(os.name == "nt", reason="locks of POSIX")
@@ -201,7 +201,10 @@ def test_huge_json(tmp_path):
     path = tmp_path / "file.json"
     with path.open("wb") as file:
         file.truncate(LARGEST + 1)
-    with pytest.raises(ValueError, match="it is larger than 64 MiB"):
+    with pytest.raises(ValueError, match="it is larger than 32 MiB"):
+        read_json(path)
+    path.write_bytes(b"[" + b"[]," * PARTS + b"[]]")  # each takes twenty times its letters
+    with pytest.raises(ValueError, match="more than 2097152 lists and objects"):
         read_json(path)
 
 
@@ -220,5 +223,8 @@ def test_arrays_come_back_or_are_refused(tmp_path):
         path.write_bytes(whole[:cut])
         with pytest.raises(ValueError, match="is not a whole file of arrays"):
             read_arrays(path)
+    path.write_bytes((HEADER + 1).to_bytes(8, "little") + b" " * 100)
+    with pytest.raises(ValueError, match="names more arrays than are read"):
+        read_arrays(path)
     with pytest.raises(OSError, match="could not be written"):
         write_arrays(tmp_path / "nowhere" / "file", arrays)

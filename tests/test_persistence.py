@@ -333,6 +333,12 @@ BAD = {
         ),
         "have no shape",
     ),
+    "an array of so many dimensions that their product takes minutes": (
+        lambda b: b["params"].update(
+            verbose={"kind": "array", "dtype": "<i8", "shape": [2**62] * 300_000, "items": [1]}
+        ),
+        "have no shape",
+    ),
     "a model of other features": (lambda b: b.update(n_features_in=4), "cannot be loaded"),
     "an alignment to nothing": (
         lambda b: b.update(alignment={"slope": 0.0, "shift": 0.0, "classes": None}),

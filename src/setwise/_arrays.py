@@ -11,7 +11,9 @@ import safetensors.numpy
 from numpy.typing import DTypeLike, NDArray
 from safetensors import SafetensorError
 
-__all__ = ["read_arrays", "write_arrays"]
+__all__ = ["check_header", "read_arrays", "write_arrays"]
+
+HEADER = 2**24  # bytes of the names, types and shapes in a file, which take more memory when read
 
 
 def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -21,6 +23,15 @@ def write_arrays(path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         safetensors.numpy.save_file(plain, path)
     except SafetensorError as error:  # a full disk
         raise OSError(f"{path} could not be written: {error}") from None
+    check_header(path)
+
+
+def check_header(path: Path) -> None:
+    """Raises where a file names more arrays than are read."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+    if length > HEADER:
+        raise ValueError(f"{path.name} names more arrays than are read, or was altered")
 
 
 def read_arrays(
@@ -30,6 +41,7 @@ def read_arrays(
 
     Memory is allocated for what the file really holds, whatever its header claims.
     """
+    check_header(path)
     try:
         arrays = safetensors.numpy.load_file(path)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:

@@ -12,10 +12,11 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-__all__ = ["AnyFloat", "checked", "read_json"]
+__all__ = ["AnyFloat", "check_size", "checked", "read_json"]
 
 AnyFloat = Annotated[float, "any"]  # NaN and infinity too
-LARGEST = 2**26  # bytes of JSON that are read
+LARGEST = 2**25  # bytes of JSON that are read
+PARTS = 2**21  # lists and objects in it, each of which takes more memory than its letters
 WORDS = {
     bool: "true or false", int: "a whole number", float: "a finite number", str: "a text",
     NoneType: "null", list: "a list", tuple: "a list", Sequence: "a list", dict: "an object",
@@ -26,12 +27,19 @@ def read_json(path: Path) -> tuple[bytes, Any]:
     """The text of a JSON file and what it says; a ValueError where it is damaged or too large."""
     with path.open("rb") as file:
         text = file.read(LARGEST + 1)
-    if len(text) > LARGEST:
-        raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
+    check_size(text)
     try:
         return text, json.loads(text)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def check_size(text: bytes) -> None:
+    """Raises where JSON is so large, or in so many parts, that it would not be read."""
+    if len(text) > LARGEST:
+        raise ValueError(f"it is larger than {LARGEST >> 20} MiB")
+    if text.count(b"[") + text.count(b"{") > PARTS:
+        raise ValueError(f"it has more than {PARTS} lists and objects")
 
 
 def checked(value: Any, kind: Any, what: str) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import platform
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -33,16 +34,25 @@ def main() -> int:
     given = parser.parse_args()
     if unknown := {*given.parts} - PARTS.keys():
         parser.error(f"unknown parts {sorted(unknown)}")
-    tally = Tally()
+    tally, stopped = Tally(), False
     for name in given.parts or PARTS:
         module, whole, few = PARTS[name]
         part: Callable[..., Iterator[Case]] = getattr(import_module(f"tests.attack.{module}"), name)
         more: dict[str, Any] = {} if given.case is None else {"only": given.case}
         begin = time.perf_counter()
-        for case in part(given.seed, given.cases or (few if given.quick else whole), **more):
-            tally.add(case)
+        try:
+            for case in part(given.seed, given.cases or (few if given.quick else whole), **more):
+                tally.add(case)
+                if not case.good:
+                    print(f"BAD {case.part}: {case.outcome}: {case.told}", flush=True)
+        except KeyboardInterrupt:
+            stopped = True
         tally.seconds[name] = time.perf_counter() - begin
         print(f"{name}: {tally.seconds[name]:.0f} s", flush=True)
+        if stopped:
+            break
+    system = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    print(f"\nseed {given.seed}, {system}" + (", stopped before the end" if stopped else ""))
     print(tally)
     return int(bool(tally.bad))
 

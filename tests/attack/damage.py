@@ -9,10 +9,14 @@ import os
 import re
 import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.torch import load_file
+
+from setwise.learners.network.checkpoint import _sum
 
 __all__ = ["damage", "reseal"]
 
@@ -62,6 +66,9 @@ def reseal(folder: Path) -> None:
     path = folder / NAME
     if not path.is_file() or path.is_symlink():
         return
+    for file in _own(folder, "*.safetensors"):
+        with suppress(Exception):  # a file so damaged that no sum of it can be had
+            _resum(file)
     try:
         body = json.loads(path.read_bytes())
         if isinstance(body.get("files"), dict):
@@ -77,6 +84,15 @@ def reseal(folder: Path) -> None:
         )
     digest = hashlib.sha256(text).hexdigest().encode()
     path.write_bytes(text.replace(b"0" * 64, digest, 1))
+
+
+def _resum(path: Path) -> None:
+    """Writes the sum of its content that a network's file keeps in its header."""
+    header, data = _read(path)
+    told = header["__metadata__"]
+    if "sum" in told:
+        told["sum"] = _sum(load_file(path), told["facts"])
+        _write(path, header, data)
 
 
 # ---- the description

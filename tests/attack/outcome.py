@@ -38,5 +38,4 @@ class Tally:
             wrong = sum(case.part == part for case in self.bad)
             lines.append(f"{part:34} {sum(found.values()):6} cases {wrong:4} bad")
             lines += [f"    {name:40} {count:6}" for name, count in sorted(found.items())]
-        shown = [f"BAD {case.part}: {case.outcome}: {case.told}" for case in self.bad[:40]]
-        return "\n".join([*lines, *shown])
+        return "\n".join([*lines, f"{len(self.bad)} bad"])

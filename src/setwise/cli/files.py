@@ -231,6 +231,11 @@ def _json_batches(path: Path, types: dict[str, Any], size: int) -> Iterator[Any]
 
 
 def _nulls(missing: Sequence[str]) -> list[str]:
+    for text in missing:
+        try:
+            text.encode()
+        except UnicodeEncodeError:
+            raise Mistake(f"--missing {text!a}: this text is not UTF-8") from None
     return [*arrow().csv.ConvertOptions().null_values, *missing]
 
 

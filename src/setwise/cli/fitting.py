@@ -43,6 +43,8 @@ class Fitting:
                 "--set is for a learner that you name, as in --learner lightgbm --set "
                 "n_estimators=300"
             )
+        if not 0 <= spec.seed < 2**32:
+            raise Mistake(f"--seed is a whole number from 0 to {2**32 - 1}")
         if spec.on_missing not in ("", "drop", "error"):
             raise Mistake(f"--on-missing is drop or error, got {spec.on_missing}")
         self.learner = learner(spec.learner, spec.set)

@@ -28,7 +28,7 @@ from typing import Any, TypedDict
 
 import numpy as np
 
-from setwise._facts import AnyFloat, checked, read_json
+from setwise._facts import AnyFloat, check_size, checked, read_json
 from setwise.identifiability import Alignment, Identifiability
 
 __all__ = ["FORMAT", "NAME", "Description", "check_files", "digest", "read", "seal"]
@@ -105,6 +105,10 @@ class Description(TypedDict):
 def seal(body: dict[str, Any]) -> bytes:
     """The text of a description, with its own digest in it."""
     text = json.dumps({**body, "sha256": BLANK}, indent=1, default=_plain).encode() + b"\n"
+    try:
+        check_size(text)
+    except ValueError as error:
+        raise ValueError(f"the model cannot be saved, it could not be read: {error}") from None
     return text.replace(BLANK.encode(), hashlib.sha256(text).hexdigest().encode(), 1)
 
 

@@ -116,7 +116,7 @@ def _array(items: list[Any], dtype: str, shape: list[int]) -> Any:
     """The array of these items; it takes no more room than they do."""
     if not isinstance(dtype, str) or not DTYPE.fullmatch(dtype):
         raise ValueError(f"{dtype!r} is no type of an array"[:100])
-    if math.prod(checked(shape, list[int], "shape")) != len(items) or len(shape) > 32:
+    if len(checked(shape, list[int], "shape")) > 32 or math.prod(shape) != len(items):
         raise ValueError(f"{len(items)} items have no shape {shape}"[:100])
     out = np.empty(len(items), dtype=dtype) if "U" not in dtype else np.array(items, str)
     out[:] = items

@@ -16,6 +16,7 @@ from torch import Tensor
 from setwise._math.joint_blocks import Blocks, Product, directions
 from setwise._math.joint_normal import Directions, Infeasible
 from setwise.distributions import Family, Normal
+from setwise.distributions.links import exp_link
 from setwise.objective.majorant import Majorant, smallest
 from setwise.objective.terms import FirstOrder, Floats, LeastSquares, Point, Term
 from setwise.observations import Observations
@@ -167,7 +168,11 @@ class JointGaussianTerm(Term):
         """The log scale of the targets."""
         assert isinstance(self.family, Normal)
         given = self.family.scale
-        return shared[0] if isinstance(given, str) else shared.new_tensor(math.log(given))
+        return (
+            exp_link(shared[0]).log()
+            if isinstance(given, str)
+            else shared.new_tensor(math.log(given))
+        )
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         d = self.directions

@@ -13,6 +13,7 @@ from scipy import sparse
 from torch import Tensor
 
 from setwise.distributions import Family, Normal
+from setwise.distributions.links import exp_link
 from setwise.objective.terms import SMALL, FirstOrder, Floats, LeastSquares, Point, Term
 from setwise.observations import Observations
 
@@ -214,7 +215,7 @@ class GaussianTerm(Term):
         """The scale of the targets."""
         assert isinstance(self.family, Normal)
         given = self.family.scale
-        return math.exp(float(shared[0])) if isinstance(given, str) else float(given)
+        return float(exp_link(shared[0]) if isinstance(given, str) else given)
 
     @cached_property
     def unit_precision(self) -> Floats:
@@ -240,7 +241,9 @@ class GaussianTerm(Term):
             return super().log_likelihood(raw, shared)
         assert isinstance(self.family, Normal)
         given = self.family.scale
-        scale = shared[0].exp() if isinstance(given, str) else torch.tensor(float(given)).double()
+        scale = (
+            exp_link(shared[0]) if isinstance(given, str) else torch.tensor(float(given)).double()
+        )
         variance = scale.square() * torch.from_numpy(self.squares) + self.noise
         rest = raw[0, 0] * torch.from_numpy(self.totals) - torch.from_numpy(self.y).double()
         return -0.5 * (rest * rest / variance + (2 * math.pi * variance).log())

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from setwise.distributions import Family, Normal
+from setwise.distributions.links import exp_link
 from setwise.objective.linear_gaussian import GaussianTerm
 from setwise.objective.objective import Objective
 from setwise.objective.terms import Floats
@@ -32,7 +33,9 @@ class _OneEach(GaussianTerm):
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         assert isinstance(self.family, Normal)
         given = self.family.scale
-        scale = shared[0].exp() if isinstance(given, str) else torch.tensor(float(given)).double()
+        scale = (
+            exp_link(shared[0]) if isinstance(given, str) else torch.tensor(float(given)).double()
+        )
         a, y = torch.from_numpy(self.a), torch.from_numpy(self.y).double()
         variance = (scale * a).square() + self.noise
         rest = raw[self.sets.tensor("indices", raw), 0] * a - y

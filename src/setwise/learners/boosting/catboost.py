@@ -202,7 +202,7 @@ class CatBoostForest(Forest):
                 write_model(model, folder / f"model{output}.cbm", "cbm")
         else:
             trees = self.arrays()
-            check_width(trees)
+            check_width(trees, len(self.start))
             trees.save(folder)
         return facts
 

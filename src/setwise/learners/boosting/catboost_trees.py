@@ -18,7 +18,7 @@ from setwise.learners.boosting.trees import NAN, Tree, Trees, grown
 __all__ = ["catboost_library", "check_width", "models_of", "trees_of", "write_model"]
 
 RULES = ("AsIs", "AsFalse", "AsTrue")  # what a missing value counts as, beside a border
-WIDEST = 2**17  # features, each of which JSON describes in about a kilobyte of memory
+WIDEST = 2**17  # features of all outputs; JSON describes each in about a kilobyte of memory
 DEEPEST = 64  # levels of a tree in JSON; CatBoost grows at most 16
 
 catboost_library = partial(library, "catboost", "CatBoost")
@@ -92,7 +92,7 @@ def _nodes(root: dict[str, Any], rules: list[int]) -> dict[str, Any]:
 
 def models_of(trees: Trees, outputs: int) -> list[Any]:
     """Models of CatBoost, one for each output, that read these trees from JSON."""
-    check_width(trees)
+    check_width(trees, outputs)
     with np.errstate(over="ignore"):
         single = trees.threshold.astype(np.float32).astype(np.float64)
     if len(trees.category) or (single != trees.threshold).any() or trees.features.max() > 2:
@@ -139,10 +139,12 @@ def models_of(trees: Trees, outputs: int) -> list[Any]:
     return models
 
 
-def check_width(trees: Trees) -> None:
-    """Raises where JSON, which describes every feature, would need too much memory."""
-    if len(trees.features) > WIDEST:
-        raise ValueError(f"the trees cannot be used: CatBoost reads at most {WIDEST} features")
+def check_width(trees: Trees, outputs: int) -> None:
+    """Raises where JSON, which describes every feature for every output, would be too large."""
+    if len(trees.features) * outputs > WIDEST:
+        raise ValueError(
+            f"the trees cannot be used: CatBoost reads at most {WIDEST} features, of all outputs"
+        )
 
 
 def _levels(tree: Tree) -> list[int] | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from importlib import import_module
 from typing import Any
 
@@ -11,7 +12,7 @@ from sklearn.tree._tree import Tree
 
 from setwise._facts import checked
 from setwise._threads import cores
-from setwise.learners.em.sound import KNOWN, REMADE, Known, check_tree
+from setwise.learners.em.sound import KNOWN, REMADE, Known, check_tree, is_usual
 
 __all__ = ["Reader", "Unknown", "Writer"]
 
@@ -70,7 +71,7 @@ class Writer:
         if type(value).__name__ == "TreePredictor":
             return {"predictor": self._nodes(value.nodes)}
         known = class_of(value)
-        if known is None:
+        if known is None or not is_usual(value):
             raise Unknown(f"{type(value).__module__}.{type(value).__name__}")
         state = {k: self.told(v) for k, v in vars(value).items() if k not in LEFT_OUT}
         return {"class": known, "state": state}
@@ -149,7 +150,7 @@ class Reader:
 
     def _items(self, inside: Any, shape: Any) -> NDArray[Any]:
         items = [self.value(v) for v in checked(inside, list[Any], "items")]
-        if int(np.prod(checked(shape, list[int], "shape"), dtype=object)) != len(items):
+        if len(checked(shape, list[int], "shape")) > 32 or math.prod(shape) != len(items):
             raise ValueError("an array of objects has another shape")
         out = np.empty(len(items), dtype=object)
         out[:] = items

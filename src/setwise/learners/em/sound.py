@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["KNOWN", "REMADE", "Known", "check_tree"]
+__all__ = ["KNOWN", "REMADE", "Known", "check_tree", "is_usual"]
 
 Check = Callable[[Any], Any]
 REMADE = {"_loss": "_get_loss", "_base_loss": "_get_loss"}  # by a method of the estimator
@@ -136,8 +136,14 @@ def hist_gradient_boosting(est: Any) -> Any:
     return est
 
 
+def is_usual(est: Any) -> bool:
+    """Whether it has no options that hold arrays for compiled code."""
+    return getattr(est, "metric_params", None) is None
+
+
 def neighbours(est: Any) -> Any:
     """Rebuilt from its stored rows, with a new index."""
+    need(is_usual(est), est, "arguments of its metric are not checked")
     rows, y = est._fit_X, est._y
     need(isinstance(rows, np.ndarray) and rows.dtype.kind == "f" and rows.ndim == 2, est)
     need(isinstance(y, np.ndarray) and y.shape == (len(rows),) and len(rows), est)

@@ -127,6 +127,8 @@ class _Raw(Targets):
     def expected(self, values: Floats, shared: Tensor) -> Floats:
         raw = self.raw(values, shared)
         each = self.family.information(raw, shared, self.seed)  # of a location: the same for all
+        if not each.any():  # draws that rounding makes alike: the model fits exactly
+            return values
         slope = self.objective.at(raw, shared).gradient[:, 0].numpy()
         return np.asarray(values - slope / (self.weight * float(each.mean())))
 

@@ -12,6 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from setwise._arrays import check_header
 from setwise._files import beside
 
 __all__ = ["read_tensors", "write_tensors"]
@@ -33,6 +34,7 @@ def write_tensors(path: Path, tensors: dict[str, Tensor], facts: dict[str, Any])
 def read_tensors(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """What `write_tensors` wrote; runs no code from the file."""
     try:
+        check_header(path)
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
             told = file.metadata() or {}

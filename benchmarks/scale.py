@@ -6,8 +6,9 @@ One worker of a Dask cluster is measured at two sizes, which gives what a row co
 bytes, and two processes exchange sums of two sizes, which gives what a message and a byte cost.
 The formulas of docs/scale.md make of this a prediction for two workers, which are then measured;
 the command fails where they are further apart than 25 %, and prints what a hundred workers would
-take. Seconds are those that a processor works on a round, so that what else the machine does counts
-little. Traffic is that of the loopback device: `unshare` (as root, Linux) keeps that of others out.
+take. Seconds are those that a processor works on a round, in the fastest of some fits, so that what
+else the machine does counts little. Traffic is that of the loopback device: `unshare` (as root,
+Linux) keeps that of others out.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ import numpy as np
 
 FEATURES, SIZE, DEPTH, BINS = 20, 100, 6, 256
 ROUNDS = 5, 25
+REPEATS = 4  # of each measurement: the least counts, since what else a machine does only adds
 ONE, TWO = (100_000, 400_000), 250_000  # rows of a worker, alone and with another
 PAIRED = 50_000  # of these where sets are pairs of any two rows
 GUEST = 8 + 4 + 8 + 8  # bytes: a row's parameter and leaf go out, gradient and curvature come home
@@ -155,8 +157,8 @@ def measure(workers: int, rows: int, pairs: bool = False) -> Measured:
                 sw.Mean(), sw.Sets(np.arange(n).reshape(-1, SIZE)), z.reshape(-1, SIZE).mean(1)
             )
             guests = 0
-        took = []
-        for rounds in (1, *ROUNDS):  # the first one imports what is needed
+        took: dict[int, list[tuple[float, float, float]]] = {}
+        for rounds in (1, *ROUNDS * REPEATS):  # the first one imports what is needed
             learner = sw.XGBoost(n_estimators=rounds, max_depth=DEPTH, max_bin=BINS)
             before = client.run(time.process_time), time.perf_counter(), _sent()
             with _Highest() as here:
@@ -166,9 +168,9 @@ def measure(workers: int, rows: int, pairs: bool = False) -> Measured:
             clock, sent = time.perf_counter() - before[1], _sent() - before[2]
             after = client.run(time.process_time)
             work = float(np.mean([after[place] - before[0][place] for place in places]))
-            took.append((work, clock, sent / workers))
-        (first, last), peak = took[1:], max(client.run(_peak).values())
-        each = (np.array(last) - first) / (ROUNDS[1] - ROUNDS[0])
+            took.setdefault(rounds, []).append((work, clock, sent / workers))
+        first, last = (np.min(took[rounds], axis=0) for rounds in ROUNDS)
+        each, peak = (last - first) / (ROUNDS[1] - ROUNDS[0]), max(client.run(_peak).values())
         return Measured(*each.tolist(), peak, here.value, guests / workers)
 
 
@@ -180,10 +182,13 @@ def _exchange(rank: int, port: int, count: int, n: int) -> float:
     with connect(rank, 2, "127.0.0.1", port, "127.0.0.1") as peers:
         numbers = torch.zeros(n, dtype=torch.float64)
         peers.sum(numbers)
-        begin = time.process_time()
-        for _ in range(count):
-            peers.sum(numbers)
-        return (time.process_time() - begin) / count
+        took = []
+        for _ in range(REPEATS):
+            begin = time.process_time()
+            for _ in range(count):
+                peers.sum(numbers)
+            took.append(time.process_time() - begin)
+        return min(took) / count
 
 
 def wire() -> tuple[float, float]:

@@ -267,6 +267,22 @@ def test_a_membership_table(tmp_path, rows, frame, z):
     assert np.array_equal(found.offsets, sets.offsets)
 
 
+def test_whole_numbers_of_csv_files_name_sets_and_rows(tmp_path):
+    bags = [2**60, 2**60 + 1, 2**60]  # as floating-point numbers they would be the same
+    table = pd.DataFrame({"bag": bags, "row": [4, 0, 5], "weight": [1.0, 2.0, 0.5]})
+    table.to_csv(tmp_path / "m.csv", index=False)
+    found = sw.Sets.from_frame(sw.Files(tmp_path / "m.csv"), row="row", weight="weight")
+    assert found.indices.tolist() == [4, 5, 0]
+    assert found.names.tolist() == sw.Files(tmp_path)["bag"].sets().names.tolist() == bags[:2]
+    (tmp_path / "m.csv").write_text("x\n" + "1\n" * 400_000 + "0.5\n")
+    assert sw.Files(tmp_path)[["x"]].read()["x"].to_pylist()[-1] == 0.5
+
+
+def test_the_index_of_a_frame_is_no_column(tmp_path):
+    pd.DataFrame({"x": [1, 2, 3]}).drop(index=1).to_parquet(tmp_path / "r.parquet")
+    assert sw.Files(tmp_path).names == ["x"]
+
+
 def test_classes(rows, frame, z):
     labels = frame.job.map({"clerk": 0, "doctor": 1, "nurse": 2}).to_numpy()
     groups = np.arange(N).reshape(-1, SIZE)

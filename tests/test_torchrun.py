@@ -1,6 +1,7 @@
 """Two processes that torchrun has started train the network that one process trains."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,6 +22,18 @@ SAME = [
 ]
 
 
+def torchrun(*words, seconds=120):
+    """The script, in two processes."""
+    script = Path(together.__file__)
+    paths = [*sys.path, str(script.parent)]
+    return subprocess.run(
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+         str(script), *map(str, words)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
+        capture_output=True, text=True, timeout=seconds, check=False,
+    )  # fmt: skip
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     """What two processes have found of all cases."""
@@ -30,14 +43,7 @@ def folder(tmp_path_factory):
     pd.DataFrame(columns).to_csv(path, index=False)
     with pytest.raises(together.Stops):
         together.resumable(False, out / "by one", end=25)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    script = Path(together.__file__)
-    paths = [*sys.path, str(script.parent)]
-    run = subprocess.run(
-        [*torchrun, "--nproc-per-node", "2", str(script), str(out)],
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"},
-        capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
+    run = torchrun(out)
     assert run.returncode == 0, run.stderr[-5000:]
     return out
 
@@ -92,6 +98,17 @@ def test_processes_must_have_the_same(folder):
     assert "have different X, observations" in str(
         found(folder, "other_rows_in_each_process")["said"]
     )
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="POSIX")
+def test_a_process_that_is_killed_ends_all_and_is_named():
+    run = torchrun(seconds=150)
+    assert run.returncode != 0
+    said = " ".join(run.stderr.split())
+    assert "AssertionError" not in said
+    root = said[said.index("Root Cause") :]
+    assert "rank : 1" in root
+    assert "SIGKILL" in root
 
 
 def test_a_process_that_torchrun_has_not_started(monkeypatch):

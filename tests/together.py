@@ -1,8 +1,11 @@
 """Fits of networks that one process does, or several that torchrun starts.
 
 torchrun --nproc-per-node 2 tests/together.py FOLDER
+torchrun --nproc-per-node 2 tests/together.py  # the second one is killed
 """
 
+import os
+import signal
 import sys
 from pathlib import Path
 
@@ -170,7 +173,23 @@ def other_rows_in_each_process(distributed, folder):
     raise AssertionError
 
 
+def kills(step, total):
+    """Ends the second process without a word."""
+    if step == 20 and os.environ["RANK"] == "1":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 1.0
+
+
+def is_killed():
+    X, z = data()
+    seen = sw.Mean().observe(z, sw.Sets.random(N, 200, 3, seed=0))
+    regressor(network(True, epochs=100, schedule=kills)).fit(X, seen)
+
+
 if __name__ == "__main__":
+    if len(sys.argv) < 2:
+        is_killed()
+        raise AssertionError
     out = Path(sys.argv[1])
     for name, function in CASES.items():
         found = function(True, out)

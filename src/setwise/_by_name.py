@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -216,7 +217,7 @@ def listed_members(
     if not kept and lines:
         raise Mismatch(
             f"no line of members can be used: the first is {list(lines[0])}, ids look like "
-            f"{list(place)[:3]}",
+            f"{[*islice(place, 3)]}",
             left.first.entry if left.first else None,
         )
     listed = [[place[name] for name in lines[i] if not absent(name)] for i in kept]

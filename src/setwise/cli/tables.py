@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -31,6 +31,7 @@ from setwise.frames import key
 
 __all__ = ["Table", "read"]
 
+DIGITS = 19  # of a row number, at most
 MOSTLY = 0.5  # a column with a larger share of numbers is meant to hold numbers
 
 
@@ -94,12 +95,13 @@ class Table:
         values = self.column(name).to_pylist()
         return [None if v is None or v != v else key(v) for v in values]
 
-    def order(self, name: str) -> dict[str | None, int]:
+    def order(self, name: str) -> Mapping[str | None, int]:
         """The number of each row by its name in this column; without a column, names are 0, 1, …"""
+        if not name:
+            return _Numbers(len(self))
         if name not in self._orders:
-            keys = self.keys(name) if name else [str(i) for i in range(len(self))]
             out: dict[str | None, int] = {}
-            for i, found in enumerate(keys):
+            for i, found in enumerate(self.keys(name)):
                 if found is None:
                     raise self.wrong(i, name, "the row has no name")
                 if found in out:
@@ -129,6 +131,26 @@ class Table:
             elif kind == "json":
                 out += (line for line, _ in json_lines(self.path))
         return out
+
+
+class _Numbers(Mapping[str | None, int]):
+    """The numbers of rows by the names 0, 1, …: nothing is in memory for each of them."""
+
+    def __init__(self, n: int) -> None:
+        self.n = n
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(self.n))
+
+    def __getitem__(self, name: str | None) -> int:
+        if name is not None and name.isdecimal() and len(name) < DIGITS:
+            number = int(name)
+            if number < self.n and name == str(number):
+                return number
+        raise KeyError(name)
 
 
 def read(path: Path, texts: Iterable[str] = (), missing: Sequence[str] = ()) -> Table:

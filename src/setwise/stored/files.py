@@ -117,7 +117,13 @@ class Files:
 
     def read(self) -> Any:
         """All rows as a pyarrow table, in memory."""
-        return decoded(self._dataset().to_table(columns=self.names))
+        import pyarrow as pa
+
+        try:
+            table = self._dataset(whole=True).to_table(columns=self.names)
+        except pa.ArrowInvalid:
+            table = self._dataset().to_table(columns=self.names)
+        return decoded(table)
 
     def tables(self, columns: Sequence[str] | None = None) -> Iterator[Any]:
         """The rows as pyarrow tables of some thousand rows, one after another."""
@@ -148,7 +154,8 @@ class Files:
             for part in parts:
                 yield partial(part.to_batches, schema=data.schema)
 
-    def _dataset(self) -> Any:
+    def _dataset(self, whole: bool = False) -> Any:
+        """The files; of CSV, columns that begin with `whole` numbers are expected to go on so."""
         import pyarrow.csv as csv
         import pyarrow.dataset as ds
 
@@ -160,7 +167,9 @@ class Files:
                     delimiter=_separator(self._found[0]), newlines_in_values=True
                 ),
                 convert_options=csv.ConvertOptions(
-                    null_values=nulls, strings_can_be_null=True, column_types=self._csv_types()
+                    null_values=nulls,
+                    strings_can_be_null=True,
+                    column_types={} if whole else self._csv_types(),
                 ),
             )
         if isinstance(self._found, str):

@@ -1,30 +1,23 @@
-"""Sets of many sizes against sets of one: value and gradient of 512 sets, on one thread.
-
-`python -m benchmarks.ragged` compares sets of 2 to 16 members with sets of 9, and with sets of
-their own sizes, in turn within one run, and fails past the bound. Sections: `ragged`, `sums` (of
-classes, by size of set), `rankings`, `noisy` (a fit of precincts with noise) and `presence` (fits
-of a collection of recordings).
-"""
+"""Sets of many sizes against sets of one, sums, rankings, and fits of ragged sets: `make bench`."""
 
 from __future__ import annotations
 
-import sys
-import time
-from collections.abc import Callable
-from functools import partial
+import warnings
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
 from torch import distributions as td
 
 import setwise as sw
+from benchmarks.table import Figure, Rows, in_turns
+from setwise._math import integer_sums, order_probability
+from setwise._math.even_nodes import UNKNOWN
+from setwise._threads import at_most
 
-BOUND = 1.5
-console = Console()
 Run = Callable[[], object]
 
 
@@ -68,29 +61,6 @@ def task(aggregate: Any, kind: str, sizes: int | tuple[int, int], n_sets: int = 
     return run
 
 
-def in_turn(*runs: Run, repeat: int = 15) -> list[float]:
-    """Shortest seconds of each, run in turn so that a busy machine is busy for all of them."""
-    times = []
-    for run in runs:
-        run()
-    for _ in range(repeat):
-        row = []
-        for run in runs:
-            start = time.perf_counter()
-            run()
-            row.append(time.perf_counter() - start)
-        times.append(row)
-    return [float(t) for t in np.min(times, 0)]
-
-
-def clocked(run: Run) -> str:
-    """Seconds on the clock, and those of the processor: on a busy machine the former are more."""
-    start, worked = time.perf_counter(), time.process_time()
-    run()
-    seconds, worked = time.perf_counter() - start, time.process_time() - worked
-    return f"{seconds:.1f} s, {worked:.1f} s of work"
-
-
 CASES: list[tuple[str, Any, str]] = [
     ("Counts, 2 classes", sw.Counts(), "classes 2"),
     ("Counts, 3 classes", sw.Counts(n_classes=3), "classes 3"),
@@ -111,93 +81,111 @@ CASES: list[tuple[str, Any, str]] = [
 ]  # fmt: skip
 
 
-def ragged(only: str = "") -> bool:
-    """Sets of 2 to 16 against sets of 9, and against sets of their own sizes, one size a run."""
-    table = Table(title="512 sets, value and gradient, one thread")
-    for name in ("aggregate", "sets of 9, ms", "2 to 16, ms", "ratio", "to their own sizes"):
-        table.add_column(name, justify="left" if name == "aggregate" else "right")
-    fine = True
+def ragged(small: bool) -> Rows:
+    """Sets of 2 to 16 against those of 9, and of their own sizes, whichever takes longer.
+
+    The work of counts of several classes grows with a power of the size, whatever the batches.
+    """
+    n = 8 if small else 512
+    sizes: list[int | tuple[int, int]] = [9, (2, 16), 3, 6, 12, 15]
     for name, aggregate, kind in CASES:
-        if only not in name:
-            continue
-        sizes: list[int | tuple[int, int]] = [9, (2, 16), 3, 6, 12, 15]
-        equal, mixed, *others = in_turn(*(task(aggregate, kind, size) for size in sizes))
-        own = float(np.mean([equal, *others]))  # cost often grows faster than size
-        fine &= mixed <= BOUND * max(equal, own)
-        table.add_row(
-            name, f"{equal * 1e3:.1f}", f"{mixed * 1e3:.1f}", f"{mixed / equal:.2f}",
-            f"{mixed / own:.2f}",
-        )  # fmt: skip
-    console.print(table)
-    return fine
+        with at_most(1):
+            runs = [task(aggregate, kind, size, n) for size in sizes]
+            equal, mixed, *others = in_turns(*runs, repeat=1 if small else 5)
+        own = float(np.mean([equal, *others]))
+        note = f"{1e3 * mixed:.1f} ms; {mixed / equal:.2f} × sets of 9"
+        work = f"{name}: {n} sets of 2 to 16"
+        yield Figure(work, "as many of 9, or of 3 to 15", mixed / max(equal, own), 1.5, note=note)
 
 
-def sums() -> bool:
-    """Sums of ten classes, microseconds a set."""
-    table = Table(title="Sum of 10 classes, 512 sets, value and gradient, one thread")
-    for name in ("members", "µs a set"):
-        table.add_column(name, justify="right")
-    for size in (2, 4, 8, 16, 32, 64, 128):
-        (seconds,) = in_turn(task(sw.Sum(), "classes 10", size), repeat=3)
-        table.add_row(str(size), f"{seconds / 512 * 1e6:.0f}")
-    console.print(table)
-    return True
+@contextmanager
+def _set(module: Any, name: str, value: Any) -> Iterator[None]:
+    before = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, before)
 
 
-def rankings() -> bool:
-    """Rankings of nine, microseconds a set."""
-    table = Table(title="Ranking of 9, 512 sets, value and gradient, one thread")
-    table.add_column("family")
-    table.add_column("µs a set", justify="right")
+def _two_ways(aggregate: Any, kind: str, size: int, n: int, *other: Any) -> tuple[float, float]:
+    """Seconds as it is, and with something in its place, in turn on one thread."""
+    ours = task(aggregate, kind, size, n)
+
+    def otherwise() -> None:
+        with _set(*other):
+            ours()
+
+    with at_most(1):
+        a, b = in_turns(ours, otherwise, repeat=2)
+    return a, b
+
+
+def sums(small: bool) -> Rows:
+    """Sums of ten classes by products of polynomials."""
+    n = 8 if small else 512
+    for size in (2, 16, 64):
+        found = _two_ways(sw.Sum(), "classes 10", size, n, integer_sums, "_DIRECT", 0)
+        note = f"{1e6 * found[0] / n:.0f} µs a set"
+        work = f"Sum of 10 classes, {n} sets of {size}"
+        yield Figure(work, "by inversion", found[0] / found[1], 0.2, note=note)
+
+
+def _unknown(members: td.Distribution, line: Any) -> Tensor:
+    return torch.full(members.batch_shape[:1], UNKNOWN, dtype=torch.float64)
+
+
+def rankings(small: bool) -> Rows:
+    """Rankings of nine members of unequal scales on even nodes."""
+    n = 4 if small else 128
     for kind in ("normal", "gumbel"):
-        (seconds,) = in_turn(task(sw.Ranking(), kind, 9), repeat=3)
-        table.add_row(kind, f"{seconds / 512 * 1e6:.0f}")
-    console.print(table)
-    return True
+        other = order_probability, "log_ordered_evenly", _unknown
+        found = _two_ways(sw.Ranking(), kind, 9, n, *other)
+        note = f"{1e6 * found[0] / n:.0f} µs a set"
+        yield Figure(f"Ranking of 9, {kind}, {n} sets", "a mesh of cells", found[0] / found[1],
+                     0.25, note=note)  # fmt: skip
 
 
-def noisy() -> bool:
-    """LightGBM from counts of 500 precincts with Laplace noise."""
+def _classified(learner: Any, n_classes: int, x: Any, seen: sw.Observations) -> tuple[float, Any]:
+    """Seconds of a fit with the defaults, and the classifier."""
+    est = sw.AggregateClassifier(n_classes, learner, random_state=0, verbose=0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # tiny sets
+        (seconds,) = in_turns(lambda: est.fit(x, seen), repeat=1, warm=False)
+    return seconds, est
+
+
+def precincts(small: bool) -> Rows:
+    """LightGBM from counts of precincts with Laplace noise."""
+    n = 20 if small else 500
     rng = np.random.default_rng(0)
-    sets = sw.Sets.from_groups(np.repeat(np.arange(500), rng.integers(20, 61, 500)))
+    sets = sw.Sets.from_groups(np.repeat(np.arange(n), rng.integers(20, 61, n)))
     x = rng.normal(size=(len(sets.indices), 6))
     p = 1 / (1 + np.exp(-(x[:, 0] + x[:, 1] * x[:, 2])))
     z = (rng.random(len(p)) < p).astype(int)
     seen = sw.Noisy(sw.Counts(n_classes=2), laplace=2.0).observe(z, sets, seed=0)
-    est = sw.AggregateClassifier(2, "lightgbm", random_state=0, verbose=0)
-    fit = clocked(partial(est.fit, x, seen))
-    console.print(f"Noisy counts, LightGBM, 500 precincts: {fit}")
-    return True
+    learner = sw.LightGBM(n_estimators=3) if small else sw.LightGBM()
+    seconds, _ = _classified(learner, 2, x, seen)
+    yield Figure(f"LightGBM, {n} precincts with Laplace noise", "seconds", seconds, 5.0, "s")
 
 
-def presence() -> bool:
-    """A collection of recordings: 548 sets of 1 to 26 rows, 13 classes, three learners."""
+def recordings(small: bool) -> Rows:
+    """Which of 13 classes are in recordings of 1 to 26 rows, by three learners."""
+    n, n_classes = (30, 4) if small else (548, 13)
     rng = np.random.default_rng(0)
-    n_sets, n_classes = 548, 13
-    sizes = np.clip(rng.gamma(2.2, 4.2, n_sets).round(), 1, 26).astype(int)
-    sets = sw.Sets.from_groups(np.repeat(np.arange(n_sets), sizes))
-    n = int(sizes.sum())
+    sizes = np.clip(rng.gamma(2.2, 4.2, n).round(), 1, 26).astype(int)
+    sets = sw.Sets.from_groups(np.repeat(np.arange(n), sizes))
     z = np.concatenate([rng.choice(rng.choice(n_classes, 4), k) for k in sizes])
-    x = rng.normal(size=(n_classes, 38))[z] + 1.5 * rng.normal(size=(n, 38))
+    x = rng.normal(size=(n_classes, 38))[z] + 1.5 * rng.normal(size=(len(z), 38))
     seen = sw.Presence(n_classes).observe(z, sets, seed=0)
-    console.print(f"Presence, {n} rows, at most {int(np.sum(seen.y, 1).max())} classes a set")
-    for learner in sys.argv[2:] or ("network", "linear", "lightgbm"):
-        est = sw.AggregateClassifier(n_classes, learner, random_state=0, verbose=0)
-        fit = clocked(partial(est.fit, x, seen))
-        right = float((est.predict(x) == z).mean())
-        console.print(f"  {learner}: {fit}, {right:.1%} of rows right")
-    return True
+    trees = sw.LightGBM(n_estimators=3) if small else sw.LightGBM()
+    network = sw.Network(epochs=2) if small else sw.Network()
+    linear = sw.Linear(alpha=1.0) if small else sw.Linear()
+    for learner, bound in ((network, 10.0), (linear, 20.0), (trees, 20.0)):
+        seconds, est = _classified(learner, n_classes, x, seen)
+        note = f"{float((est.predict(x) == z).mean()):.1%} of rows right"
+        work = f"{type(learner).__name__}, {n} recordings of {len(z):,} rows"
+        yield Figure(work, "seconds", seconds, bound, "s", note)
 
 
-def main() -> None:
-    """Runs the sections named on the command line, or all of them."""
-    torch.set_num_threads(1)
-    sections = {f.__name__: f for f in (ragged, sums, rankings, noisy, presence)}
-    named = [name for name in sys.argv[1:] if name in sections]
-    found = [sections[name]() for name in named or sections]
-    if not all(found):
-        sys.exit(f"ragged sets cost more than {BOUND} times as much as sets of one size")
-
-
-if __name__ == "__main__":
-    main()
+SECTIONS = (ragged, sums, rankings, precincts, recordings)

@@ -35,12 +35,6 @@ def categorical(
     return td.Categorical(logits=logits, validate_args=False), logits
 
 
-def gamma(n: int, device: str = "cpu", dtype: Any = torch.float64) -> tuple[Any, Tensor]:
-    """Gamma targets of unequal rates."""
-    rate = (torch.rand(n, dtype=dtype, device=device) + 0.5).requires_grad_()
-    return td.Gamma(torch.full_like(rate, 2.0), rate, validate_args=False), rate
-
-
 def cost(aggregate: Any, made: tuple[Any, Tensor], sets: sw.Sets) -> Callable[[], None]:
     """One evaluation, value and gradient, of sets over that table of rows."""
     distribution, leaf = made
@@ -63,8 +57,6 @@ def made_again(d: Any, leaf: Tensor) -> Any:
 def _parameters(d: Any, leaf: Tensor) -> dict[str, Any]:
     if isinstance(d, td.Categorical):
         return {"logits": leaf}
-    if isinstance(d, td.Gamma):
-        return {"concentration": d.concentration, "rate": leaf}
     return {"loc": leaf, "scale": d.scale}
 
 
@@ -166,35 +158,4 @@ def permanents(small: bool) -> Rows:
     yield Figure(work, "thewalrus", a / b, note="thewalrus takes no logs")
 
 
-# ---- ragged sets
-
-
-def ragged(small: bool) -> Rows:
-    """Sets of 2 to 16 members against sets of 9: the same number of sets and members."""
-    n = 16 if small else 512
-    sizes = np.resize(np.arange(2, 17), n)
-    total = int(sizes.sum())
-    even = total // 9
-    cyclic = sw.Fold([[0, 1, 2], [1, 2, 0], [2, 0, 1]], [0, 1, 2])
-    for aggregate, make in (
-        (sw.Counts(), lambda m: categorical(m, 3)),
-        (cyclic, lambda m: categorical(m, 3)),
-        (sw.Presence(), lambda m: categorical(m, 4)),
-        (sw.Max(), normal),
-        (sw.OrderStatistic(2), normal),
-        (sw.Sum(), lambda m: categorical(m, 4)),
-        (sw.Sum(), gamma),
-        (sw.Noisy(sw.Counts(n_classes=2), laplace=1.0), lambda m: categorical(m, 2)),
-    ):
-        uneven = sw.Sets(np.split(np.arange(total), np.cumsum(sizes)[:-1]))
-        a, b = in_turns(
-            cost(aggregate, make(total), uneven),
-            cost(aggregate, make(9 * even), each_once(even, 9)),
-            repeat=3,
-        )
-        family = type(make(9)[0]).__name__
-        work = f"{type(aggregate).__name__} of {family}, {n} sets of 2 to 16"
-        yield Figure(work, f"{even} sets of 9", a / b, 1.5, note=f"{1e3 * a:.0f} ms")
-
-
-SECTIONS = (elementwise, counts, permanents, ragged)
+SECTIONS = (elementwise, counts, permanents)

@@ -16,10 +16,12 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from benchmarks import fits, growth, rules
+from benchmarks import fits, growth, ragged, rules
 from benchmarks.table import Figure, publish, shown, written
 
-SECTIONS = {section.__name__: section for section in (*fits.SECTIONS, *rules.SECTIONS)}
+SECTIONS = {
+    section.__name__: section for section in (*fits.SECTIONS, *rules.SECTIONS, *ragged.SECTIONS)
+}
 GROWTH = "growth"
 
 

@@ -7,11 +7,14 @@ import math
 import pytest
 import torch
 
-from benchmarks import coverage, cuda, defaults, growth, resume, speed, table
+from benchmarks import columns, coverage, cuda, defaults, growth, resume, speed, table
 from benchmarks.table import Figure
 
 # The others start processes that keep the cores busy, or take their time.
-QUICK = ("trees", "classes", "networks", "preferences", "elementwise", "counts", "permanents")
+QUICK = (
+    "trees", "classes", "networks", "preferences", "elementwise", "counts", "permanents", "sums",
+    "rankings", "precincts", "recordings",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("section", QUICK)
@@ -93,3 +96,9 @@ def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, capsys):
     assert resume.run([one], tmp_path)
     assert resume.read(tmp_path / "c.csv", coverage.Part, coverage.Tally) == {one.tasks[0]: line}
     assert "ValueError: no" in capsys.readouterr().out
+
+
+def test_columns_by_estimators_are_those_of_the_table(capsys):
+    columns.main(["wine", "--methods", "supervised", "--trials", "1"])
+    told = capsys.readouterr().out
+    assert "wine" in told

@@ -29,7 +29,7 @@ class _Pairs(NamedTuple):
     first: Tensor
     second: Tensor
     of: Tensor
-    product: Tensor  # times the share of the sets that these pairs stand for
+    product: Tensor  # times the share of the sets they stand for, and without noise `unit_precision`
 
 
 class _Part(NamedTuple):
@@ -208,6 +208,8 @@ class GaussianTerm(Term):
         order = np.argsort(sets.indices[left], kind="stable")  # for the cache
         left, right, of = left[order], right[order], of[order]
         product = self.linear[0][left] * self.linear[0][right] * (self.lot.n / count)
+        if self.noise == 0:
+            product *= self.unit_precision[of]
         first, second = (torch.from_numpy(sets.indices[x].astype(np.int32)) for x in (left, right))
         return _Pairs(first, second, torch.from_numpy(of), torch.from_numpy(product))
 
@@ -362,8 +364,11 @@ class _GaussianPoint(Point):
         short = torch.int16 if n_leaves < 180 else torch.int32  # holds the square
         pair = leaf.index_select(0, pairs.first).to(short) * n_leaves
         pair += leaf.index_select(0, pairs.second).to(short)
-        weight = pairs.product * torch.from_numpy(self._precision(pairs.of))
-        return torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
+        weight, factor = pairs.product, self.found.scale**-2
+        if self.term.noise:
+            weight, factor = weight * torch.from_numpy(self._precision(pairs.of)), 1.0
+        half = torch.bincount(pair, weight, n_leaves**2).double().reshape(n_leaves, -1)
+        return half.mul_(factor)
 
     def _by_shares(self, leaf: Tensor, n_leaves: int) -> Tensor:
         """The same by the leaves' shares of some sets, in halves: each pair is in two places."""

@@ -29,7 +29,7 @@ class _Pairs(NamedTuple):
     first: Tensor
     second: Tensor
     of: Tensor
-    product: Tensor  # times the share of the sets they stand for, and without noise `unit_precision`
+    product: Tensor  # times the share of sets it stands for; without noise `unit_precision`
 
 
 class _Part(NamedTuple):

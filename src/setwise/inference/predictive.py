@@ -96,7 +96,9 @@ def shuffled_pairs(o: Observations) -> Observations:
     Of a table of winners and losers every y is 1, whatever a model says of the pair: only in
     another order is there something to predict.
     """
-    mirrored = None if o.y is None else o.aggregate.mirrored(o.y)
+    if o.y is None:
+        return o
+    mirrored = o.aggregate.mirrored(o.y)
     if mirrored is None or not ((o.y >= mirrored).all() or (o.y <= mirrored).all()):
         return o
     turn = np.random.default_rng(0).random(len(o)) < 0.5

@@ -68,7 +68,7 @@ def fitted_in_unit(learner: Learner, task: Task) -> Fitted:
 def _labels_apart(task: Task) -> _Apart | None:
     """None where labels are to be learned from with all others."""
     objective = task.objective
-    if not objective.family.located or isinstance(objective, Stream) or task.place is not None:
+    if not objective.family.located or isinstance(objective, Stream):
         return None
     labels = [term for term in objective.terms if _single(term)]
     rest = [term for term in objective.terms if not _single(term)]

@@ -51,7 +51,7 @@ def written(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["QUICK"])
+@pytest.mark.parametrize("name", ["preferences"])
 def test_a_notebook_runs_as_written(written, name, monkeypatch, tmp_path):
     made = json.loads((written / f"{name}.ipynb").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 PYTHON ?= python3
 WORKERS ?= 2
 TABLE ?= uci
+SEED ?= 0
 OPTIONS ?=
 
 VENV := .venv
@@ -9,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs notebooks dist bench bench-cuda reproduce clean
+.PHONY: help setup demo test lint format docs notebooks dist attack bench bench-cuda reproduce clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -49,6 +50,9 @@ notebooks: setup ## Write the tutorials as notebooks into notebooks/
 dist: setup ## Build the packages into dist/, check them, install them in a new environment
 	$(BIN)/pip install --disable-pip-version-check --quiet -c constraints.txt -e '.[release]'
 	$(BIN)/python tools/dist.py
+
+attack: setup ## Damaged folders, kills, races, full disks, bad input; SEED=0 (under 30 minutes)
+	$(BIN)/python -m tests.attack --seed $(SEED)
 
 bench: setup ## Measure speed against others, fail past a bound (under 20 minutes)
 	$(BIN)/python -m benchmarks.speed

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.attack.outcome import Case, Tally
 
-# part: its module, how many cases in all, and how many in a hurry
+# part: its module, how many cases in all, and how many in a hurry (0: it is left out)
 PARTS: dict[str, tuple[str, int, int]] = {
     "fuzz": ("fuzz", 10_000, 300),
     "kills": ("kills", 50, 4),
@@ -20,6 +20,9 @@ PARTS: dict[str, tuple[str, int, int]] = {
     "disks": ("disks", 6, 1),
     "calls": ("calls", 2, 1),
     "commands": ("commands", 1600, 60),
+    "state": ("traces", 5, 1),
+    "memory": ("traces", 200, 0),
+    "threads": ("traces", 1, 0),
 }
 
 
@@ -37,11 +40,14 @@ def main() -> int:
     tally, stopped = Tally(), False
     for name in given.parts or PARTS:
         module, whole, few = PARTS[name]
+        cases = given.cases or (few if given.quick else whole)
+        if not cases:
+            continue
         part: Callable[..., Iterator[Case]] = getattr(import_module(f"tests.attack.{module}"), name)
         more: dict[str, Any] = {} if given.case is None else {"only": given.case}
         begin = time.perf_counter()
         try:
-            for case in part(given.seed, given.cases or (few if given.quick else whole), **more):
+            for case in part(given.seed, cases, **more):
                 tally.add(case)
                 if not case.good:
                     print(f"BAD {case.part}: {case.outcome}: {case.told}", flush=True)

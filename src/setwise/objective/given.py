@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from setwise.distributions import Categorical, Discrete, Family, Normal
@@ -20,6 +22,7 @@ __all__ = ["check_informative", "listed", "objective_of"]
 
 LARGEST, SMALLEST = 1e30, 1e-30
 CERTAIN = -0.05  # log-likelihood of a label that could hardly be another one
+EXACT = 1e-13  # spread of targets, as a share of the largest y, that is but rounding
 UNIT = f"numbers between {SMALLEST:g} and {LARGEST:g} can be learned from; change their unit"
 
 
@@ -91,14 +94,22 @@ def check_informative(objective: Objective, raw: Tensor, shared: Tensor) -> None
             "observations: there is one set, which tells nothing of what makes rows differ; give "
             "at least two"
         )
-    if not issubclass(objective.family.kind, Discrete):
-        return
+    discrete = issubclass(objective.family.kind, Discrete)
+    certain = CERTAIN
+    if not discrete:
+        size = (
+            [float(np.abs(o.y).max()) for o in kinds if o.y is not None] if all(one_number) else []
+        )
+        certain = -math.log(EXACT * max(*size, SMALLEST)) if size else math.inf
+        if float(torch.cat([raw.ravel(), shared]).min()) > 5 - certain:  # no spread is so small
+            return
     found = objective.per_set(raw.expand(objective.n_rows, -1), shared)
     each = [v if s is None else v[s] for v, s in zip(found, seen, strict=True)]
-    if min(float(v.min()) for v in each if len(v)) > CERTAIN:
+    if min(float(v.min()) for v in each if len(v)) > certain:
+        what = "label" if discrete else "number"
         raise ValueError(
-            "observations: the same prediction for all rows explains every label, so nothing "
-            "tells the rows apart; give sets with other labels too"
+            f"observations: the same prediction for all rows explains every {what}, so nothing "
+            f"tells the rows apart; give sets with other {what}s too"
         )
 
 

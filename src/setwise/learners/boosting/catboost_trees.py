@@ -50,6 +50,8 @@ def write_model(model: Any, path: Path, kind: str) -> None:
     """Writes a model; an error says why the disk could not take it."""
     try:
         model.save_model(str(path), format=kind)
+        if kind != "json":  # of which CatBoost would not say that the disk was full
+            catboost_library().CatBoost().load_model(str(path), format=kind)
     except catboost_library().CatBoostError as error:
         raise OSError(f"{path} could not be written: {str(error).splitlines()[0]}") from None
 

@@ -14,7 +14,7 @@ import setwise as sw
 from reproduction.runner import Cell, Results, run
 from setwise.distributed.dask import _versions
 
-distributed = pytest.importorskip("distributed")
+dask, distributed = (pytest.importorskip(name) for name in ("dask", "distributed"))
 
 LIGHTGBM = {"n_estimators": 15, "min_child_samples": 5, "num_leaves": 7}
 XGBOOST = {"n_estimators": 15, "max_depth": 3}
@@ -147,6 +147,27 @@ def test_frames_whose_parts_are_on_the_workers(client, table, learner):
     here, there = both(client, frame, seen, learner, parts=parts, validation="auto")
     assert there.encoder_.facts() == here.encoder_.facts()
     assert_same(here, there, frame)
+
+
+def test_delayed_parts(client, table):
+    X, z = table
+    seen = sw.Mean().observe(z, groups(4))
+    parts = [dask.delayed(X[i : i + 500]) for i in range(0, N, 500)]
+    assert_same(*both(client, X, seen, TREES[1], parts=parts), X)
+
+
+def test_dask_frames(client, table):
+    frames = pytest.importorskip("dask.dataframe")
+    X, z = table
+    seen, frame = sw.Mean().observe(z, groups(4)), pd.DataFrame(X, columns=list("abcdef"))
+    parts = frames.from_pandas(frame, npartitions=3)
+    here, there = both(client, frame, seen, TREES[1], parts=parts)
+    assert_same(here, there, frame)
+    found = parts.map_partitions(there.predict, meta=("prediction", float)).compute()
+    np.testing.assert_allclose(found, here.predict(frame), atol=1e-10)
+    for told in (lambda: there.predict(parts), lambda: there.fit(parts, seen)):
+        with pytest.raises(TypeError, match=r"on a Dask cluster.*client=.*map_partitions"):
+            told()
 
 
 def test_dask_collections(client, table):

@@ -74,7 +74,7 @@ def _parts(client: Any, X: Any) -> list[Any]:
         return [future for part in X for future in _parts(client, part)]
     if not hasattr(X, "__dask_graph__"):
         return [X]
-    if not hasattr(X, "to_delayed"):  # a Delayed itself
+    if not hasattr(type(X), "to_delayed"):  # a Delayed itself, which has every attribute
         return [client.compute(X)]
     if len(getattr(X, "numblocks", ())) > 1:  # an array, whose lines must be whole
         X = X.rechunk({1: -1})

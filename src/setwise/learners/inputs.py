@@ -32,6 +32,11 @@ def _is_dataset(X: Any) -> bool:
 
 def as_table(X: Any) -> Any:
     """X as it is where its kind is known (frames, sparse, tensors, data sets), else an array."""
+    if hasattr(type(X), "__dask_graph__") and is_frame(X):
+        raise TypeError(
+            "the rows of X are on a Dask cluster: fit takes them with client=, and predictions are "
+            "made part by part, as in X.map_partitions(model.predict, meta=('prediction', float))"
+        )
     if is_frame(X) or sparse.issparse(X) or hasattr(X, "shape") or _is_dataset(X):
         shape = getattr(X, "shape", None)
         if shape is not None and len(shape) < 2:

@@ -1,5 +1,6 @@
 """Parts of an objective that several processes hold are together the objective itself."""
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -134,6 +135,14 @@ def assert_parts_are_the_whole(family, observations, n, rng):
             want = torch.as_tensor(want)
             own = want[mine] if name in ("gradient", "curvature", "product") else want
             torch.testing.assert_close(torch.as_tensor(value), own, rtol=1e-9, atol=1e-9, msg=name)
+
+
+def test_processes_listen_at_their_own_address_only():
+    port = free_port("127.0.0.1")
+    with connect(0, 1, "127.0.0.1", port, "127.0.0.1"):
+        socket.create_connection(("127.0.0.1", port)).close()
+        with pytest.raises(OSError, match=r"."):
+            socket.create_connection(("127.0.0.2", port), timeout=5)
 
 
 def test_connected_sets_stay_together():

@@ -269,7 +269,7 @@ def defaults(small: bool) -> Rows:
         lambda: fit(X, means, trees),
         lambda: fit(X, means, trees, **held),
         lambda: fit(X, means, sw.Auto([sw.Linear(), trees]) if small else "auto", **held),
-        repeat=2,
+        repeat=1,
     )
     work = f"{n // 2:,} means of 4, with sets held out"
     alone = "LightGBM from all sets"

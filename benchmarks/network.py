@@ -3,8 +3,9 @@
 1. Time per row against a plain supervised loop on the same module and the same number of rows.
 2. Digits from comparisons and counts against the same network supervised, seed by seed.
 3. Friedman-1 from means of four, and a predicted scale.
+4. Ten networks side by side as one stacked module against one after another.
 
-Sections may be named: `python -m benchmarks.network throughput digits means`;
+Sections may be named: `python -m benchmarks.network throughput digits means together`;
 SETWISE_BENCH_SEEDS sets the number of seeds (10).
 """
 
@@ -24,6 +25,7 @@ from sklearn.datasets import load_digits, make_friedman1
 from torch import nn
 
 import setwise as sw
+from benchmarks.table import in_turns
 from setwise.learners.base import Task
 from setwise.learners.network import Network
 from setwise.learners.network.modules import MLP, RawNetwork, Rows, units
@@ -200,8 +202,32 @@ def means() -> None:
     console.print(table)
 
 
+def together() -> None:
+    """The time of ten modules, value and gradient, which is what an ensemble could save."""
+    table = Table(title="4. Ten perceptrons, value and gradient of one batch each, one thread")
+    for name in ("rows of each", "side by side, ms", "in turn, ms"):
+        table.add_column(name, justify="right")
+    modules = [Plain(np.zeros((1, 10)), torch.zeros(1), 1).module for _ in range(10)]
+    like, (found, _) = modules[0], torch.func.stack_module_state(modules)
+    stacked = {name: weights.detach().requires_grad_() for name, weights in found.items()}
+    every = torch.func.vmap(lambda weights, x: torch.func.functional_call(like, weights, (x,)))
+    for size in (64, 512, 4096):
+        x = torch.randn(10, size, 10)
+
+        def side_by_side(x: torch.Tensor = x) -> None:
+            torch.autograd.grad(every(stacked, x).square().sum(), list(stacked.values()))
+
+        def in_turn(x: torch.Tensor = x) -> None:
+            for module, own in zip(modules, x, strict=True):
+                torch.autograd.grad(module(own).square().sum(), list(module.parameters()))
+
+        times = in_turns(side_by_side, in_turn, repeat=20)
+        table.add_row(str(size), *(f"{1e3 * seconds:.2f}" for seconds in times))
+    console.print(table)
+
+
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    for section in (throughput, digits, means):
+    for section in (throughput, digits, means, together):
         if len(sys.argv) == 1 or section.__name__ in sys.argv[1:]:
             section()

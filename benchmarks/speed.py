@@ -40,10 +40,15 @@ def main(given: Sequence[str] | None = None) -> int:
     for name in chosen:
         if name == GROWTH:
             continue
-        for figure in SECTIONS[name](options.small):
-            figure = figure._replace(bound=math.inf) if options.small else figure
-            figures.append(figure)
-            console.print(" · ".join(cell for cell in figure.cells if cell), highlight=False)
+        try:
+            for figure in SECTIONS[name](options.small):
+                figure = figure._replace(bound=math.inf) if options.small else figure
+                figures.append(figure)
+                console.print(" · ".join(cell for cell in figure.cells if cell), highlight=False)
+        except Exception as error:  # in a long run it must not cost the figures of the others
+            if options.small:
+                raise
+            figures.append(Figure(name, "", math.inf, 0.0, note=f"failed: {error!r}"))
     console.print(shown(figures))
     text = written(figures)
     if GROWTH in chosen:

@@ -40,6 +40,16 @@ def test_a_figure_past_its_bound_fails_the_run(monkeypatch, capsys):
     with pytest.raises(SystemExit):
         speed.main(["unknown"])
 
+    def broken(small):
+        yield good
+        raise ValueError("no such rule")
+
+    monkeypatch.setattr(speed, "SECTIONS", {"broken": broken, "good": lambda small: [good]})
+    assert speed.main(["broken", "good"]) == 1
+    assert "failed: ValueError" in capsys.readouterr().out.replace("\n", " ")
+    with pytest.raises(ValueError, match="no such rule"):
+        speed.main(["broken", "--small"])
+
 
 def test_what_was_not_measured_says_why_and_does_not_fail():
     figure = table.skipped("permanents", "thewalrus", "thewalrus")

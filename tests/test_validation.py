@@ -227,6 +227,15 @@ def test_many_labels_beside_ranks_are_learned_from():
         objective = Objective(sw.Normal(scale=scale), observed, len(X))
         return _labels_apart(Task(X, objective, *objective.start()))
 
+    left = apart([ranks, sw.Direct().observe(z, np.arange(40)[:, None])])
+    assert not set(left.task.objective.terms[0].sets.indices) & set(range(40))
+    assert left.task.objective.n_sets > 0.9 * len(ranks)
+    some = apart([ranks, sw.Direct().observe(z, np.arange(500)[:, None])])  # not all are kept apart
+    assert 40 < len(some.rows) < 100
+    assert some.task.objective.n_sets >= 0.9 * len(ranks)
+    crowded = apart([sw.Rank().observe(z, sw.Sets.random(30, 400, 2, seed=0)),
+                     sw.Direct().observe(z, np.arange(20)[:, None])])  # fmt: skip
+    assert (len(crowded.rows), crowded.task.objective.n_sets) == (20, 400)
     few, many = (sw.Direct().observe(z, np.arange(n)[:, None]) for n in (40, 900))
     assert apart([ranks, few]) is not None
     assert apart([ranks, many]) is None

@@ -3,7 +3,7 @@
 Ranks leave shift and unit open, and a few labels of single rows settle both. A flexible learner
 passes through so few labels exactly. Then they look free of noise, the scale falls to nothing, and
 the unit is that of the accidents of a few rows. So such labels are not learned from: the others are
-learned from alone, and the result is aligned to the labels.
+learned from alone, without the sets of labelled rows, and the result is aligned to the labels.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ from setwise.objective.terms import Term
 __all__ = ["fitted_in_unit"]
 
 FEW = 0.1  # labels for each other set; where there are more, they are learned from
+LOST = 0.1  # of the other sets, at most, may be left out since they name labelled rows
+ENOUGH = 10  # labelled rows that are worth it
 
 
 class _Apart(NamedTuple):
@@ -76,18 +78,39 @@ def _labels_apart(task: Task) -> _Apart | None:
         return None
     if sum(len(t.sets) for t in labels) > FEW * sum(len(t.sets) for t in rest):
         return None
+    rows = np.concatenate([t.sets.indices for t in labels])
+    z = np.concatenate([np.asarray(o.y, np.float64) for t in labels for o in t.parts])
+    rest, kept = _without_rows(rest, rows, objective.n_rows)
     others = objective.only(rest)
     open = identify(objective.family, others.observations)
     if open.scale or not (open.shift or open.centre is not None):
         return None
-    rows = np.concatenate([t.sets.indices for t in labels])
-    z = np.concatenate([np.asarray(o.y, np.float64) for t in labels for o in t.parts])
     raw, shared = others.start(free=False)
     part = dataclasses.replace(
         task, objective=others, raw=raw, shared=shared, free=False, identifiability=open,
         eval=_without_labels(task.eval),
     )  # fmt: skip
-    return _Apart(part, rows, z, open)
+    return _Apart(part, rows[kept], z[kept], open)
+
+
+def _without_rows(
+    terms: list[Term], rows: NDArray[np.int64], n_rows: int
+) -> tuple[list[Term], NDArray[np.int64]]:
+    """The terms without sets that name these rows, and which of the rows that is about.
+
+    Predictions for rows that were learned from are too near to their targets, and would tell too
+    large a unit. Where it would cost too many sets, it is about the first of the rows, or about all
+    of them while no set is left out.
+    """
+    first = np.full(n_rows, len(rows))
+    np.minimum.at(first, rows, np.arange(len(rows)))
+    at = [np.minimum.reduceat(first[t.sets.indices], t.sets.offsets[:-1]) for t in terms]
+    lost = np.bincount(np.concatenate(at), minlength=len(rows) + 1)[: len(rows)].cumsum()
+    n = int((lost <= LOST * sum(len(t.sets) for t in terms)).sum())
+    if n < min(ENOUGH, len(rows)):
+        return terms, np.arange(len(rows))
+    kept = [t.take(np.flatnonzero(own >= n)) for t, own in zip(terms, at, strict=True)]
+    return kept, np.arange(n)
 
 
 def _single(term: Term) -> bool:

@@ -89,6 +89,21 @@ def member_of(distribution, row) -> Member:
     return Member(twin())
 
 
+def moved(member, u):
+    """The member with its location, log mean or log odds (of each class but the first) moved."""
+    if member.frozen is None:
+        table = member.table * np.exp([0.0, *np.atleast_1d(u)])
+        return Member(probabilities=table / table.sum())
+    name, args, named = member.frozen.dist.name, [*member.frozen.args], {**member.frozen.kwds}
+    if name in ("gamma", "poisson", "nbinom"):
+        args[0] *= math.exp(u)
+    elif name == "expon":
+        named["scale"] *= math.exp(u)
+    else:
+        args[name == "t"] += u
+    return Member(member.frozen.dist(*args, **named))
+
+
 # ---- quadrature
 
 
@@ -369,9 +384,28 @@ def probability(aggregate, members, y, weights=None):
     """p(y) for a set of these members."""
     if type(aggregate).__name__ == "Noisy":
         return _noisy(aggregate, members, y, weights)
+    if type(aggregate).__name__ == "RandomEffect":
+        return _alike(aggregate, members, y, weights)
     if members[0].discrete:
         return discrete(aggregate, members, y)
     return continuous(aggregate, members, y, weights)
+
+
+def _alike(aggregate, members, y, weights):
+    """The mean over what members share, by the trapezoidal rule."""
+    s, inner = aggregate.scale, aggregate.aggregate
+    few = members[0].frozen is None and len(members[0].table) > 2
+    x = np.linspace(-8, 8, 49 if few else 129)
+    w = np.exp(-(x**2) / 2)
+    if not few:
+        each = [probability(inner, [moved(m, s * u) for m in members], y, weights) for u in x]
+        return float((w * each).sum() / w.sum())
+    total = 0.0  # three classes: the log odds of any two of them have this standard deviation
+    for a, wa in zip(x, w, strict=True):
+        for b, wb in zip(x, w, strict=True):
+            u = s * np.array([a, 0.5 * a + math.sqrt(0.75) * b])
+            total += wa * wb * probability(inner, [moved(m, u) for m in members], y, weights)
+    return float(total / w.sum() ** 2)
 
 
 def _noisy(aggregate, members, y, weights):

@@ -308,6 +308,10 @@ def test_rankings_intervals_noise_and_weights(data):
         ok(f"fit people.csv {MEANS} --noise laplace=0.5 --features age,job {FAST} --json").stdout
     )
     assert "laplace=0.5" in found["sets"][0]["observe"]
+    found = json.loads(
+        ok(f"fit people.csv {MEANS} --effect learned --features age,job {FAST} --json").stdout
+    )
+    assert found["sets"][0]["observe"].startswith("RandomEffect(aggregate=Mean()")
 
 
 def test_sets_without_a_label_are_left_out(data):
@@ -491,6 +495,9 @@ def test_every_name_is_found_in_any_spelling():
     assert aggregate("any_positive") == sw.AnyPositive()
     assert aggregate("coarse:cells=[[0,1],[2]]") == sw.Coarse([[0, 1], [2]])
     assert aggregate("rank:tie_margin=0.5", "flip=0.1") == sw.Noisy(sw.Rank(0.5), flip=0.1)
+    assert aggregate("counts", effect="learned") == sw.RandomEffect(sw.Counts())
+    noisy = sw.Noisy(sw.Mean(), normal=0.5)
+    assert aggregate("mean", "normal=0.5", "scale=2.0") == sw.RandomEffect(noisy, scale=2.0)
     assert family("student-t:df=3,scale=predicted") == sw.StudentT(df=3, scale="predicted")
     assert repr(learner("LightGBM:num_leaves=7", {"max_depth": 3})) == repr(
         sw.LightGBM(num_leaves=7, max_depth=3)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from setwise.aggregates.counts import Counts, Proportions
     from setwise.aggregates.custom import Custom
     from setwise.aggregates.direct import Coarse, Direct, Interval, PrimaryInstance
+    from setwise.aggregates.effect import RandomEffect
     from setwise.aggregates.fold import Fold
     from setwise.aggregates.noisy import Noisy
     from setwise.aggregates.order_statistics import Max, Median, Min, OrderStatistic
@@ -66,9 +67,9 @@ __all__ = [
     "Direct", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel", "Interval",
     "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial",
     "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence",
-    "PrimaryInstance", "Proportions", "Rank", "Ranking", "SetError", "Sets", "Similarity",
-    "StudentT", "Sum", "Triplet", "Uncoupled", "XGBoost", "checks", "datasets", "distributions",
-    "likelihood", "load", "log_likelihood", "metrics", "model_selection", "plots",
+    "PrimaryInstance", "Proportions", "RandomEffect", "Rank", "Ranking", "SetError", "Sets",
+    "Similarity", "StudentT", "Sum", "Triplet", "Uncoupled", "XGBoost", "checks", "datasets",
+    "distributions", "likelihood", "load", "log_likelihood", "metrics", "model_selection", "plots",
 ]  # fmt: skip
 
 # Nothing is imported before it is used (PEP 562): `setwise --help` needs none of it. A public name

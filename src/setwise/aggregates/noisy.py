@@ -69,6 +69,10 @@ class Noisy(Aggregate):
     not_on_command_line = "give the aggregate as --observe, its noise as --noise laplace=0.5"
 
     def __post_init__(self) -> None:
+        if self.aggregate.shares:
+            raise TypeError(
+                "the noise of y comes first: write RandomEffect(Noisy(…)), not the other way round"
+            )
         # facts that noise does not change
         for name in ("size", "symmetric", "of_differences", "distinct"):
             object.__setattr__(self, name, getattr(self.aggregate, name))

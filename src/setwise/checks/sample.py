@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise.checks.examples import example_raw, simulate
-from setwise.distributions import Family
+from setwise.distributions import Family, map_parameters
 from setwise.likelihood import Aggregate, find_rule, log_likelihood
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -39,8 +39,13 @@ class Sample:
         """Observations of n sets, each with its own targets."""
         raw, shared = example_raw(family, size, seed)
         d = family(raw, shared)
-        z = simulate(family, d, n, seed)
         table = Sets(np.arange(n * size).reshape(n, size))
+        if aggregate.shares:
+            every = map_parameters(d, lambda p: p.repeat(n, *[1] * (p.ndim - 1)))
+            every = aggregate.drawn(every, table.flat, np.random.default_rng(seed))
+            z = simulate(family, every, 1, seed).reshape(n, size)
+        else:
+            z = simulate(family, d, n, seed)
         observed = aggregate.observe(z.reshape(-1), table, seed=seed)
         members = (observed.sets.indices % size).reshape(n, size)
         y = None if observed.y is None else observed.y[:FEW]

@@ -38,6 +38,7 @@ class SetsSpec:
     rows_columns: list[str] = field(default_factory=list)
     weight: str = ""
     noise: str = ""
+    effect: str = ""
     positive: str = ""
 
     def check(self) -> None:
@@ -233,6 +234,9 @@ RowsColumns = Annotated[
 Weight = Annotated[list[str] | None, typer.Option(help="Column of the sets file: a set's weight.")]
 Noise = Annotated[
     list[str] | None, typer.Option(help="Noise on the labels: flip=0.1, normal=2 or laplace=0.5.")
+]
+Effect = Annotated[
+    list[str] | None, typer.Option(help="Members of a set are alike: learned, or how much: 0.6.")
 ]
 Positive = Annotated[
     list[str] | None, typer.Option(help="Which of two labels stands for yes: ill, same, model_a.")

@@ -36,6 +36,7 @@ def evaluate(
     rows_columns: c.RowsColumns = None,
     weight: c.Weight = None,
     noise: c.Noise = None,
+    effect: c.Effect = None,
     positive: c.Positive = None,
     id: c.Id = "",
     trusted: c.Trusted = False,

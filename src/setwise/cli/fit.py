@@ -39,6 +39,7 @@ def fit(
     rows_columns: c.RowsColumns = None,
     weight: c.Weight = None,
     noise: c.Noise = None,
+    effect: c.Effect = None,
     positive: c.Positive = None,
     id: c.Id = "",
     features: Annotated[str, typer.Option(help="Feature columns: a,b,c. Default: all.")] = "",

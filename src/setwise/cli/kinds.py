@@ -65,7 +65,7 @@ def _declared(cls: Any) -> tuple[str, str]:
 
     made, alone = _examples(cls, 3)
     if not made:
-        return "as without noise", "as many members as without noise"
+        return "as of the aggregate inside", "as many members as that takes"
     words = made[0].outcome(Targets(), None).words
     return words if alone else f"for example {words}", str(made[0].set_sizes(Targets()))
 

@@ -91,7 +91,7 @@ def members_file(spec: SetsSpec) -> tuple[Path, dict[str, str]]:
 def prepare(spec: SetsSpec, missing: Sequence[str]) -> tuple[Any, Table]:
     """The aggregate of a file of sets, and its table."""
     spec.check()
-    made = aggregate(spec.observe, spec.noise or None)
+    made = aggregate(spec.observe, spec.noise, spec.effect)
     texts = [*spec.group, *spec.rows_columns]
     if spec.members:
         texts.append(members_file(spec)[1]["set"])

@@ -79,8 +79,8 @@ def _make(what: str, text: str, cls: type, given: list[Any], named: dict[str, An
         raise Mistake(f"{what} {text!r}: {error}; it is {cls.__name__}({options})") from None
 
 
-def aggregate(text: str, noise: str | None = None) -> Any:
-    """The aggregate of these words, with `noise` such as laplace=0.5 around it."""
+def aggregate(text: str, noise: str = "", effect: str = "") -> Any:
+    """The aggregate of these words, with `noise` such as laplace=0.5 around it, and an `effect`."""
     from setwise.likelihood import aggregates
 
     known = {cls.__name__: cls for cls in aggregates()}
@@ -89,10 +89,11 @@ def aggregate(text: str, noise: str | None = None) -> Any:
     if cls.not_on_command_line:
         raise Mistake(cls.not_on_command_line)
     made = _make("observation", text, cls, given, named)
-    if noise is None:
-        return made
-    around, given, named = parse(f"noisy:{noise}")
-    return _make("noise", noise, _find("noise", around, known), [made, *given], named)
+    for what, around, how in (("noise", "noisy", noise), ("effect", "random_effect", effect)):
+        if how:
+            name, given, named = parse(f"{around}:{how}")
+            made = _make(what, how, _find(what, name, known), [made, *given], named)
+    return made
 
 
 def family(text: str) -> Any:

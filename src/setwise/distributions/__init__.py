@@ -20,6 +20,7 @@ from setwise.distributions.base import (
     map_parameters,
     parameters,
     point_estimate,
+    shifted,
 )
 from setwise.distributions.categorical import Categorical
 from setwise.distributions.cauchy import Cauchy
@@ -63,6 +64,7 @@ __all__ = [
     "parameters",
     "point_estimate",
     "resolve",
+    "shifted",
 ]
 
 

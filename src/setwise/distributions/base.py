@@ -30,6 +30,7 @@ class Count(Discrete):
     """Marker of distributions on all of 0, 1, 2, …"""
 
 
+Repeat = Callable[[Tensor], Tensor]
 _FAMILIES: dict[str, type[Family]] = {}
 
 
@@ -120,6 +121,28 @@ class Family(ABC):
             z = d.sample()
         (slope,) = torch.autograd.grad(self.log_density(d, z).sum(), leaf)
         return slope.square().reshape(copies, *raw.shape).mean(0)
+
+    @classmethod
+    def n_shifts(cls, d: Any) -> int:
+        """How many numbers a shift that members share consists of."""
+        return 1
+
+    @classmethod
+    def shifted(cls, d: Any, u: Tensor, repeat: Repeat) -> Distribution:
+        """The distributions where u, (sets, n_shifts), is added to what a model predicts of rows.
+
+        That is the location, the logarithm of the mean, or the log odds of classes. `repeat` gives
+        rows what their sets have.
+        """
+        raise TypeError(
+            f"it is not known how members of a set that share a shift are distributed: give "
+            f"{cls.__name__} a class method `shifted`"
+        )
+
+    @classmethod
+    def effect(cls, d: Any, u: Tensor) -> Tensor:
+        """A shift as it is told: one number for each set, or one for each class."""
+        return u
 
     # ---- mathematics of the torch distribution
 
@@ -274,6 +297,16 @@ def log_survival(d: Distribution, x: Tensor) -> Tensor:
 def log_density(d: Distribution, x: Tensor) -> Tensor:
     """log density (or probability) at x; −inf with gradient zero outside the support."""
     return family_of(d).log_density(d, x)
+
+
+def shifted(d: Distribution, u: Tensor, repeat: Repeat = torch.Tensor.clone) -> Distribution:
+    """The distributions of rows that are shifted by u, (rows, `n_shifts`); see `Family.shifted`.
+
+    >>> rows = torch.distributions.Normal(torch.zeros(2), torch.ones(2))
+    >>> shifted(rows, torch.tensor([[1.0], [2.0]])).mean
+    tensor([1., 2.])
+    """
+    return family_of(d).shifted(d, u, repeat)
 
 
 def has_mean(d: Distribution) -> bool:

@@ -8,15 +8,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import torch
+from scipy.linalg import helmert
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Discrete, Family
+from setwise.distributions.base import Discrete, Family, Repeat
 from setwise.distributions.links import check_raw
 from setwise.distributions.special import log_sigmoid
 from setwise.numerics import logsumexp
 
-__all__ = ["Categorical"]
+__all__ = ["Categorical", "contrasts"]
 
 
 @dataclass(frozen=True)
@@ -71,6 +72,25 @@ class Categorical(Family):
         probs = raw.softmax(-1)
         return probs * (1 - probs)
 
+    @classmethod
+    def n_shifts(cls, d: Any) -> int:
+        """One for each contrast of two classes."""
+        return int(d.logits.shape[-1]) - 1
+
+    @classmethod
+    def shifted(cls, d: Any, u: Tensor, repeat: Repeat) -> Distribution:
+        """The log odds of any two classes move by a number with the variance of an entry of u.
+
+        For two classes that is u itself, for class 1 against 0.
+        """
+        own: Tensor = d.logits
+        return cls.distribution(logits=own + repeat(u @ contrasts(own)), validate_args=False)
+
+    @classmethod
+    def effect(cls, d: Any, u: Tensor) -> Tensor:
+        """The shift of the log odds of two classes, or that of each of more logits."""
+        return u if u.shape[1] == 1 else u @ contrasts(d.logits)
+
     @staticmethod
     def log_cdf(d: Any, x: Tensor) -> Tensor:
         """log Σ of the probabilities of the classes up to x."""
@@ -120,6 +140,14 @@ class Categorical(Family):
         top = terms.detach().real.amax(-1, keepdim=True)
         out: Tensor = (terms - top).exp().sum(-1).log() + top.squeeze(-1)
         return out
+
+
+def contrasts(like: Tensor) -> Tensor:
+    """From C − 1 independent numbers to shifts of C logits that treat all classes alike.
+
+    Of (C − 1, C); differences of two shifts have the variance of one of the numbers.
+    """
+    return torch.from_numpy(-helmert(like.shape[-1]) / math.sqrt(2)).to(like)
 
 
 def _log_share(d: Any, x: Tensor, *, upper: bool) -> Tensor:

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise.distributions.base import Repeat
 from setwise.distributions.links import check_raw, exp_link
 from setwise.distributions.parametric import RateFamily
 from setwise.distributions.special import log1mexpexp
@@ -33,6 +34,11 @@ class Exponential(RateFamily):
         """The distribution of each row: `raw` is (rows, 1)."""
         rate = exp_link(-check_raw(self, raw, shared)["log_mean"])
         return torch.distributions.Exponential(rate, validate_args=False)
+
+    @classmethod
+    def shifted(cls, d: Any, u: Tensor, repeat: Repeat) -> Distribution:
+        """The log mean moves by u."""
+        return super().shifted(d, -u, repeat)
 
     def start(self, mean: float, deviation: float) -> dict[str, tuple[float, float]]:
         """The log mean."""

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Continuous, Family, parameters, with_parameters
+from setwise.distributions.base import Continuous, Family, Repeat, parameters, with_parameters
 from setwise.distributions.links import check_raw, exp_link
 from setwise.distributions.special import with_ends
 
@@ -75,6 +75,16 @@ class ParametricFamily(Family):
         make: Any = self.distribution
         made: Distribution = make(**values, validate_args=False)
         return made
+
+    @classmethod
+    def shifted(cls, d: Any, u: Tensor, repeat: Repeat) -> Distribution:
+        """The location moves by u; of a family on z ≥ 0, the logarithm of the mean."""
+        name, own = "loc" if "loc" in cls.links else next(iter(cls.links)), parameters(d)
+        if cls.links[name].startswith("log_"):
+            moved = own[name] * repeat(exp_link(u[:, 0]))
+        else:
+            moved = own[name] + repeat(u[:, 0])
+        return with_parameters(d, {**own, name: moved})
 
 
 class NonNegative(ParametricFamily):

@@ -358,10 +358,10 @@ class AggregateEstimator(Saveable, ReadsTables, Described):
 
     def diagnose(self, X: Any, observations: Observations | Sequence[Observations]) -> list[str]:
         """What these very sets leave open, in words; an empty list where nothing is."""
-        raw, shared = self._rows(X)
+        table, rows = None if isinstance(X, Files) else X, self._rows(X)
         labels, told = getattr(self, "classes_", None), self._told(observations)
         objective = self._objective(self.family_, X, told, "observations", labels)
-        return diagnose(objective, None if isinstance(X, Files) else X, raw, objective.own(shared))
+        return diagnose(objective, table, *rows, listed(observations))
 
     def align(self, X_few: Any, z_few: Any) -> Self:
         """Settles what sets leave open, from a few rows whose targets are known."""

@@ -14,6 +14,7 @@ from scipy.sparse.csgraph import connected_components
 from torch import Tensor
 
 from setwise.distributions import Categorical, Family
+from setwise.identifiability.effects import untold_effects
 from setwise.identifiability.facts import NOTHING, PARTLY, listed
 from setwise.identifiability.information import Coefficients, within
 from setwise.identifiability.principle import identify
@@ -28,14 +29,21 @@ MOST = 1_500  # coefficients: with more, features are not examined
 FEW = 0.01  # of the rows: fewer that are joined to no others are not mentioned
 
 
-def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[str]:
+def diagnose(
+    objective: Objective,
+    X: Any,
+    raw: Tensor,
+    shared: Tensor,
+    given: Sequence[Observations] = (),
+) -> list[str]:
     """What these sets leave open, in plain sentences; an empty list if nothing is.
 
-    `raw` and `shared` are the fitted parameters of the rows of X. The result mentions groups of
-    rows that no set joins, classes that are ruled out by the labels, changes of all targets that
-    the y seen do not tell, features that do not vary, and effects of features that cancel out of
-    every label (from the null space of the information matrix of a linear model at these
-    parameters). Features that are not numbers are ignored.
+    `raw` and `shared` are the fitted parameters of the rows of X; `given` are the observations as
+    they were before what was learned of their aggregates was filled in. The result mentions scales
+    of effects that are not told, groups of rows that no set joins, classes that are ruled out by
+    the labels, changes of all targets that the y seen do not tell, features that do not vary, and
+    effects of features that cancel out of every label (from the null space of the information
+    matrix of a linear model at these parameters). Features that are not numbers are ignored.
 
     >>> import setwise as sw
     >>> X = np.array([[0.0, 1.0], [1.0, 1.0], [0.0, 2.0], [1.0, 2.0], [3.0, 2.0]])
@@ -47,11 +55,11 @@ def diagnose(objective: Objective, X: Any, raw: Tensor, shared: Tensor) -> list[
     lies from another is known from the features alone.
     The labels of these sets say nothing about the effect of feature 1: it cancels out of every one.
     """
-    family, observations = objective.family, objective.observations
+    family, observations, shared = objective.family, objective.observations, objective.own(shared)
     whole = identify(family, observations)
     if whole == NOTHING:
         return [whole.words]
-    out = _groups(family, observations)
+    out = untold_effects(family, given) + _groups(family, observations)
     if isinstance(family, Categorical):
         out += _unseen(objective, family.n_classes)
     out += left_open_by_y(objective, whole)

@@ -72,6 +72,25 @@ def _over_outcomes(aggregate: Aggregate, d: Any, sets: Sets, targets: Targets) -
     return out
 
 
+def simulated(
+    aggregate: Aggregate, d: Distribution, sets: Sets, n: int, rng: np.random.Generator
+) -> Floats:
+    """n draws of y of each set, (n, sets, …), by torch's generator and `rng`.
+
+    `d` has one entry per member, each of which is one individual.
+    """
+    every = np.tile(np.arange(len(sets)), n)
+    made, many = aggregate.take(every), sets.take(every).flat
+    if aggregate.shares:
+        members = map_parameters(d, lambda p: p.repeat(n, *[1] * (p.ndim - 1)))
+        z = made.drawn(members, many, rng).sample()
+    else:
+        z = d.sample((n,)).reshape(-1)
+    z = z.long() if isinstance(d, Discrete) else z
+    y = np.asarray(made.apply(z, many, rng), dtype=np.float64)
+    return y.reshape(n, len(sets), *y.shape[1:])
+
+
 def _simulated(aggregate: Aggregate, d: Any, sets: Sets) -> Floats:
     """The mean of y over draws of the members (the median where they have no mean)."""
     every = sets.expand()
@@ -81,13 +100,8 @@ def _simulated(aggregate: Aggregate, d: Any, sets: Sets) -> Floats:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for begin in range(0, DRAWS, step):
-            n = min(step, DRAWS - begin)
-            z = d.sample((n,)).reshape(-1)
-            z = z.long() if isinstance(d, Discrete) else z
-            many = np.tile(np.arange(len(sets)), n)
-            seen = aggregate.take(many).apply(z, sets.take(many).flat, rng)
-            y = np.asarray(seen, dtype=np.float64)
-            pieces.append(y.reshape(n, len(sets), *y.shape[1:]))
+            y = simulated(aggregate, d, sets, min(step, DRAWS - begin), rng)
+            pieces.append(y)
     drawn = np.concatenate(pieces)
     out: Floats = np.median(drawn, 0) if not has_mean(d) else drawn.mean(0)
     return out

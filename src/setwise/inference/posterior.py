@@ -38,13 +38,17 @@ class Posterior:
 
     Of a member that stands for several individuals it is that of any one of them. Numbers have a
     `mean` and a `std` (None where it is not available), both (members,); classes have `probs`,
-    (members, C).
+    (members, C). Where members of a set share a `RandomEffect`, `effect` and `effect_std` are the
+    mean and standard deviation of each set's own shift: (sets,), of the location, the log mean or
+    the log odds of class 1 against 0; of three classes (sets, 3), of the logits.
     """
 
     sets: Sets
     mean: Floats | None = None
     std: Floats | None = None
     probs: Floats | None = None
+    effect: Floats | None = None
+    effect_std: Floats | None = None
 
     def __repr__(self) -> str:
         if self.probs is not None:
@@ -70,7 +74,7 @@ def posterior(
     """
     sets = observations.sets
     d = map_parameters(double(distribution), lambda p: sets.members(p.detach()))
-    values, std, each = _moments(observations, d, spread=True)
+    values, std, each, shift = _mixture(observations, d)
     bad = ~each.isfinite()
     if bad.any():
         at = int(bad.nonzero()[0, 0])
@@ -81,11 +85,45 @@ def posterior(
             f"{float(each[at]):g}): check y, or leave this set out",
         )
     found, wide = values.numpy(), None if std is None else std.numpy()
+    effect = (None, None) if shift is None else tuple(part.numpy() for part in shift)
     if isinstance(d, td.Categorical):
-        return Posterior(sets, probs=found if alignment is None else alignment.probs(found))
+        found = found if alignment is None else alignment.probs(found)
+        return Posterior(sets, None, None, found, *effect)
     if alignment is not None:
         found, wide = alignment.values(found), None if wide is None else alignment.spread(wide)
-    return Posterior(sets, mean=found, std=wide)
+    return Posterior(sets, found, wide, None, *effect)
+
+
+def _mixture(
+    o: Observations, d: Distribution
+) -> tuple[Tensor, Tensor | None, Tensor, tuple[Tensor, Tensor] | None]:
+    """`_moments`, over what the members of a set may share; mean and deviation of that as well."""
+    with torch.no_grad():
+        parts = o.aggregate.conditioned(d, o.sets.flat, _tensor(o.y))
+    if not parts:
+        return *_moments(o, d, spread=True), None
+    with torch.no_grad():
+        each = evaluate(o.aggregate, d, o.sets, o.y)
+    firsts, seconds = [], []
+    for part in parts:
+        one = Observations._trusted(part.aggregate, o.sets, o.y, o.weight, o.by)
+        values, std, _ = _moments(one, part.members, spread=True)
+        weight = o.sets.repeat(part.weight)
+        firsts.append(values * weight.reshape(-1, *[1] * (values.ndim - 1)))
+        if std is not None:
+            seconds.append((std.square() + values.square()) * weight)
+    mean = torch.stack(firsts).sum(0)
+    square = torch.stack(seconds).sum(0) - mean.square() if seconds else None
+    weights = torch.stack([part.weight for part in parts])[..., None]
+    shifts = torch.stack([family_of(d).effect(d, part.shift) for part in parts])
+    middle = (weights * shifts).sum(0)
+    width = (weights * (shifts - middle).square()).sum(0).sqrt()
+    deviation = None if square is None else square.clamp(min=0).sqrt()
+    return mean, deviation, each, (middle.squeeze(1), width.squeeze(1))
+
+
+def _tensor(y: Any) -> Tensor | None:
+    return None if y is None else torch.as_tensor(y).double()
 
 
 def expectation(observations: Observations, members: Distribution) -> tuple[Tensor, Tensor]:

@@ -21,7 +21,8 @@ from scipy import optimize, special
 from torch.distributions import Distribution
 
 from setwise.distributions import Discrete, double, map_parameters
-from setwise.likelihood import Aggregate, Outcome, Targets
+from setwise.inference.expected import simulated
+from setwise.likelihood import Aggregate, Outcome, PerClass, Targets
 from setwise.observations import Observations
 
 __all__ = ["Check", "Finding", "check_observations", "shuffled_pairs"]
@@ -227,10 +228,11 @@ def _words(aggregate: Aggregate, name: str, seen: float, middle: float, sure: st
         factor = seen / max(middle, 1e-300)
         if more:
             return (
-                f"y varies {factor:.2g} times as much as independent members would ({sure}): "
-                f"members of a set are alike, or y is noisier than the model knows. Intervals of "
-                f"sets are too narrow; add features that the members of a set share, or say how "
-                f"noisy y is, as in Noisy({kind}, normal=…)"
+                f"y varies {factor:.2g} times as much as "
+                f"{'the model expects' if aggregate.shares else 'independent members would'} "
+                f"({sure}): members of a set are alike, or y is noisier than the model knows. "
+                f"Intervals of sets are too narrow; add features that the members of a set share, "
+                f"or consider {_remedy(aggregate, kind)}"
             )
         return (
             f"y varies only {factor:.2g} times as much as independent members would ({sure}): "
@@ -262,20 +264,24 @@ def _words(aggregate: Aggregate, name: str, seen: float, middle: float, sure: st
     )
 
 
+def _remedy(aggregate: Aggregate, kind: str) -> str:
+    """What to write where y varies too much."""
+    noisy = f"Noisy({kind}, normal=…)"
+    if aggregate.shares:
+        return f"RandomEffect({noisy})"
+    if isinstance(aggregate.outcome(Targets(), None), PerClass):
+        return f"RandomEffect({kind})"
+    return f"RandomEffect({kind}), or {noisy} where y is noisy"
+
+
 def _simulated(o: Observations, d: Any, seed: int) -> Floats:
     """y of each set, (draws, sets, …), with members drawn from their distributions."""
-    every, which = o.sets.expand(), np.arange(len(o))
+    every = o.sets.expand()
     members, sets = map_parameters(d, every.members), every.flat
     rng, pieces = np.random.default_rng(seed), []
     step = max(1, min(DRAWS, MEMBERS // max(1, len(sets.indices))))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         for begin in range(0, DRAWS, step):
-            n = min(step, DRAWS - begin)
-            z = members.sample((n,)).reshape(-1)
-            z = z.long() if isinstance(d, Discrete) else z
-            many = np.tile(which, n)
-            seen = o.aggregate.take(many).apply(z, sets.take(many).flat, rng)
-            y = np.asarray(seen, dtype=np.float64)
-            pieces.append(y.reshape(n, len(sets), *y.shape[1:]))
+            pieces.append(simulated(o.aggregate, members, sets, min(step, DRAWS - begin), rng))
     return np.concatenate(pieces)

@@ -1,6 +1,6 @@
 """Aggregates, what kind of thing their y is, the registry of rules, and `log_likelihood`."""
 
-from setwise.likelihood.aggregate import Aggregate, aggregates
+from setwise.likelihood.aggregate import Aggregate, Conditioned, aggregates
 from setwise.likelihood.numbers import padded
 from setwise.likelihood.outcome import (
     ClassLabel,
@@ -29,6 +29,7 @@ __all__ = [
     "Aggregate",
     "Bounds",
     "ClassLabel",
+    "Conditioned",
     "Label",
     "Number",
     "Order",

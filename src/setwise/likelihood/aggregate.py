@@ -8,7 +8,7 @@ import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
 import torch
@@ -31,6 +31,15 @@ from setwise.sets import Sets
 Pairs = tuple[NDArray[np.int64], NDArray[np.bool_]]
 
 
+class Conditioned(NamedTuple):
+    """Members of sets given what they share; `weight`, (sets,), is how likely that is given y."""
+
+    aggregate: Aggregate
+    members: Distribution
+    weight: Tensor
+    shift: Tensor  # (sets, numbers)
+
+
 class Aggregate(ABC):
     """T: what is observed of a set, as a function of its members' targets.
 
@@ -45,6 +54,7 @@ class Aggregate(ABC):
     of_differences: ClassVar[bool] = False  # T is a function of z₁ − z₂
     distinct: ClassVar[bool] = False  # T compares members: a row with itself says nothing
     user_defined: ClassVar[bool] = False  # T is a function passed by the user
+    shares: ClassVar[bool] = False  # members share something: see `drawn` and `conditioned`
     learnable: ClassVar[tuple[str, ...]] = ()  # fields that may be "learned", see `unknown`
     default_n_classes: ClassVar[int | None] = None  # the number of classes, where none is given
     not_on_command_line: ClassVar[str] = ""  # what to do where the command line cannot make one
@@ -130,6 +140,17 @@ class Aggregate(ABC):
         if linear is None:
             return None
         return sets.sum(torch.from_numpy(linear[0]) * point_estimate(members))
+
+    def drawn(self, members: Distribution, sets: Sets, rng: np.random.Generator) -> Distribution:
+        """The members' distributions for one draw of their sets: of what these share, if `shares`.
+
+        `sets` are flat, over a table that lists the members.
+        """
+        return members
+
+    def conditioned(self, members: Distribution, sets: Sets, y: Any) -> list[Conditioned]:
+        """What members may share, if `shares`: a few values, and how likely y makes them."""
+        return []
 
     @property
     def bare(self) -> Aggregate:

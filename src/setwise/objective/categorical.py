@@ -63,10 +63,7 @@ class ClassTerm(AutodiffTerm):
     @cached_property
     def chunks(self) -> list[Observations]:
         """The observations in parts that stay in a processor's cache while they are computed."""
-        return self.cut(self.observations)
-
-    def cut(self, o: Observations) -> list[Observations]:
-        """The given observations, of the same sets, in these parts."""
+        o = self.observations
         cells = len(o.sets.indices) * len(self.family.outputs)
         if cells <= CELLS:
             return [o]
@@ -87,19 +84,15 @@ class ClassTerm(AutodiffTerm):
         out.slot = None if self.slot is None else self.slot.take(chosen)
         return out
 
-    def in_chunks(
-        self, rows: Distribution, like: Tensor, shared: Tensor
-    ) -> Iterator[tuple[Observations, Any]]:
+    def in_chunks(self, rows: Distribution, like: Tensor) -> Iterator[tuple[Observations, Any]]:
         """The chunks, and the distributions of their members."""
-        slot = self.slot
-        chunks = self.chunks if slot is None else self.cut(slot.bound(self.observations, shared))
-        for o in chunks:
+        for o in self.chunks:
             index = o.sets.tensor("indices", like)
             yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
 
-    def posteriors(self, rows: Distribution, like: Tensor, shared: Tensor) -> Iterator[_Chunk]:
+    def posteriors(self, rows: Distribution, like: Tensor) -> Iterator[_Chunk]:
         """For each chunk: the members' rows, log p(y), log P(class), P(class | y), weights."""
-        for o, members in self.in_chunks(rows, like, shared):
+        for o, members in self.in_chunks(rows, like):
             each, after = class_posterior(o, members)
             weight: Any = 1.0
             if o.weight is not None:
@@ -114,7 +107,7 @@ class ClassTerm(AutodiffTerm):
         learns = torch.is_grad_enabled() and (raw.requires_grad or shared.requires_grad)
         if not len(self.sets) or learns or self.slot is not None:
             return super().log_likelihood(raw, shared)
-        chunks = self.in_chunks(self.family(raw), raw, shared)
+        chunks = self.in_chunks(self.family(raw), raw)
         return torch.cat([evaluate(o.aggregate, d, o.sets, o.y) for o, d in chunks])
 
     def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
@@ -122,24 +115,29 @@ class ClassTerm(AutodiffTerm):
 
         Logits are normalised once per row; the derivative of that, a projection, is done by hand.
         """
-        raw, shared = raw.detach(), shared.detach()
+        if self.slot is not None:
+            return super().gradient(raw, shared)
+        raw = raw.detach()
         rows: Any = self.family(raw)
         values, total = [], torch.zeros_like(raw)
-        for index, value, _, after, weight in self.posteriors(rows, raw, shared):
+        for index, value, _, after, weight in self.posteriors(rows, raw):
             values.append(value)
             total.index_add_(0, index, after * weight)
         gradient = rows.logits.exp() * total.sum(1, keepdim=True) - total
-        if self.slot is None:
-            return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
-        value, at_shared = self.by_shared(raw, shared)
-        return FirstOrder(value, gradient, at_shared)
+        return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
 
-    def by_shared(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
-        """Value and gradient in what is learned of the aggregate."""
+    def learned(self, raw: Tensor, shared: Tensor) -> tuple[list[_Chunk], Tensor]:
+        """`posteriors` where there is something to learn, all at once, with the gradient in it."""
+        index, weight = self.sets.tensor("indices", raw), torch.from_numpy(self.member_weight)
         with torch.enable_grad():
-            leaf = shared.detach().clone().requires_grad_()
-            value = -self.weighted(self.at_members(self.sets.members(raw), leaf)).sum()
-        return value.detach(), derivatives(value, [leaf])[0]
+            leaf = self.sets.members(raw.detach()).requires_grad_()
+            own = shared.detach().clone().requires_grad_()
+            value = self.weighted(self.at_members(leaf, own)).sum()
+        slopes, at_shared = derivatives(value, [leaf, own])
+        weight = weight.to(raw).unsqueeze(1)
+        logits = leaf.detach().log_softmax(1)
+        after = logits.exp() + torch.where(weight > 0, slopes / weight, 0.0)
+        return [(index, value.detach(), logits, after, weight)], -at_shared
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return _ClassPoint(self, raw.detach(), shared)
@@ -153,7 +151,11 @@ class _ClassPoint(Point):
         self.shared_gradient = torch.zeros_like(shared)
         self.value, self.gradient = 0.0, torch.zeros_like(raw)
         self.variances = torch.zeros_like(raw)
-        for index, value, logits, after, weight in term.posteriors(term.family(raw), raw, shared):
+        if term.slot is None:
+            parts: Any = term.posteriors(term.family(raw), raw)
+        else:
+            parts, self.shared_gradient = term.learned(raw, shared)
+        for index, value, logits, after, weight in parts:
             before = logits.exp()
             change = after - before * after.sum(1, keepdim=True)
             # p(1 − p) − r(1 − r): the variance before y is known, less that after
@@ -162,9 +164,6 @@ class _ClassPoint(Point):
             self.gradient.index_add_(0, index, change * weight)
             self.variances.index_add_(0, index, variance * weight)
         self.gradient.neg_()
-        if term.slot is not None:
-            value, self.shared_gradient = term.by_shared(raw, shared)
-            self.value = float(value)
 
     @cached_property
     def graph(self) -> AutodiffPoint:

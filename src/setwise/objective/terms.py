@@ -81,8 +81,8 @@ class Point(ABC):
     def curvature(self) -> Tensor:
         """The diagonal of the Hessian, (rows, outputs); negative where the loss is not convex.
 
-        Exact for classes, for linear observations of normal targets and for sets of up to 16
-        members; in larger sets the members that were probed stand for the others.
+        Exact for classes of independent members, for linear observations of normal targets and for
+        sets of up to 16 members; in larger sets the members that were probed stand for the others.
         """
 
     def leaf_hessian(self, leaf: Tensor, n_leaves: int) -> Tensor | None:

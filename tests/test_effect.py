@@ -12,7 +12,8 @@ from cases import example, observe
 from small_learners import small_learners
 
 import setwise as sw
-from setwise.distributions import map_parameters, resolve, shifted
+from setwise.distributions import map_parameters, shifted
+from setwise.identifiability.effects import untold_effects
 from setwise.inference import posterior
 from setwise.likelihood import evaluate
 from setwise.objective import Objective
@@ -269,8 +270,8 @@ def test_the_scale_is_learned_and_told(counted):
     model, X, o, u = counted
     assert model.aggregates_[0].scale == pytest.approx(0.6, abs=0.15)
     table = model.summary().table
-    assert table.loc["scale", "std_error"] > 0
-    assert table.loc["scale", "low"] < 0.6 < table.loc["scale", "high"]
+    assert table.loc["scale of effect", "std_error"] > 0
+    assert table.loc["scale of effect", "low"] < 0.6 < table.loc["scale of effect", "high"]
     assert "members of a set" not in str(model.check(X, o))
     after = model.posterior(X, o)
     assert np.corrcoef(after.effect, u)[0, 1] > 0.6
@@ -330,7 +331,7 @@ def test_terms_of_the_objective():
     sets = sw.Sets.from_groups(of)
     y = sw.Counts().observe(rng.integers(0, 2, len(X)), sets).y
     o = sw.Observations(sw.RandomEffect(sw.Counts()), sets, y)
-    objective = Objective(resolve_classes(2), [o], len(X), "independent")
+    objective = Objective(sw.distributions.Categorical(2), [o], len(X), "independent")
     raw = torch.from_numpy(rng.normal(size=(len(X), 2)))
     shared = torch.tensor([-0.4], dtype=F64)
     point, first = objective.at(raw, shared), objective.gradient(raw, shared)
@@ -347,10 +348,6 @@ def test_terms_of_the_objective():
         torch.testing.assert_close(mine, theirs)
 
 
-def resolve_classes(n):
-    return sw.distributions.Categorical(n)
-
-
 def test_a_scale_for_each_kind_of_group():
     X, of, u, rng = groups(400, 1.0, low=5, high=20)
     wide = np.arange(400) % 2
@@ -365,5 +362,24 @@ def test_a_scale_for_each_kind_of_group():
     assert each["country"].scale == pytest.approx(1.5, abs=0.3)
 
 
-def test_families_are_resolved():
-    assert resolve("normal").located
+@pytest.mark.parametrize(
+    ("inner", "sets", "words"),
+    [
+        (sw.Mean(), PAIRS, "only their sum is told"),
+        (sw.Mean(), SETS, ""),
+        (sw.Sum(), PAIRS, "only their sum is told"),
+        (sw.Difference(), PAIRS, "cancels out"),
+        (sw.Direct(), ALONE, "has one member"),
+        (sw.Max(), PAIRS, ""),
+    ],
+)
+def test_what_sets_say_of_the_scale(inner, sets, words):
+    o = sw.Observations(sw.RandomEffect(inner), sets, [0.1, 0.5, -0.3])
+    found = untold_effects(sw.Normal(), [o])
+    assert bool(found) == bool(words)
+    assert words in "".join(found)
+    assert not untold_effects(sw.Normal(scale=1.0), [o])
+    known = sw.Observations(sw.RandomEffect(inner, scale=1.0), sets, [0.1, 0.5, -0.3])
+    assert not untold_effects(sw.Normal(), [known])
+    direct = sw.Observations(sw.Direct(), [[0], [1]], [0.0, 1.0])
+    assert bool(untold_effects(sw.Normal(), [o, direct])) == (words == "cancels out")

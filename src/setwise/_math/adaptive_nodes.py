@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -37,6 +38,7 @@ class Nodes(NamedTuple):
     log_weights: list[Tensor]  # each of (sets,), differentiable in the scale
 
 
+@cache
 def _hermite(k: int, number: int) -> tuple[Tensor, Tensor]:
     """Nodes, (n, k), and logarithms of weights of an integral against N(0, I)."""
     x, w = np.polynomial.hermite_e.hermegauss(number)
@@ -63,7 +65,7 @@ def adapted(log_p: LogDensity, scale: Tensor, k: int) -> Nodes:
     if k == 1:
         centre, factor = _wide(log_p, scale.detach(), centre, factor)
     x, logs = (part.to(scale) for part in _hermite(k, NUMBER[k]))
-    size = torch.linalg.slogdet(factor)[1]
+    size = factor[:, 0, 0].abs().log() if k == 1 else torch.linalg.slogdet(factor)[1]
     places, weights = [], []
     for at, log in zip(x, logs, strict=True):
         u = centre + factor @ at
@@ -90,7 +92,7 @@ def _centres(log_p: LogDensity, scale: Tensor, k: int) -> tuple[Tensor, Tensor]:
 
         here, slope, bend = _parabola(joint, k, scale)
         good = here.isfinite()
-        size, axes = torch.linalg.eigh(bend)
+        size, axes = (bend[:, 0], torch.ones_like(bend)) if k == 1 else torch.linalg.eigh(bend)
         size = size.clamp(WIDER, NARROWER)
         step = (axes @ ((axes.mT @ slope[:, :, None]) / size[:, :, None]))[:, :, 0]
         step = step * (FARTHEST / step.norm(dim=1, keepdim=True).clamp_min(FARTHEST))

@@ -130,7 +130,7 @@ class RandomEffect(Aggregate):
         if family.located and y is not None:
             seen = np.asarray(y, float)
             spread = float(seen[np.isfinite(seen)].std())
-        return (Unknown("scale", math.log(spread / 2) if spread > 0 else 0.0), *inner)
+        return (Unknown("scale of effect", math.log(spread / 2) if spread > 0 else 0.0), *inner)
 
     def scales(self, sets: Sets, like: Tensor) -> Tensor:
         """The scale of each set."""

@@ -250,6 +250,43 @@ def _ranking(members):
     return float((f[keep] * chain(1, x[keep])).sum())
 
 
+def _ranking_with_ties(members, top, y):
+    """The sum over all orders that agree with what was seen."""
+    n, total = len(members), 0.0
+    if n == 1:
+        return 1.0
+    level = list(range(n)) if y is None else [v for v in y if v == v]
+    for order in itertools.permutations(range(n)):
+        better = [sum(other < level[k] for other in level) for k in range(n)]
+        seen = [min(better[k], n if top is None else top) for k in order]
+        if seen == sorted(seen):
+            total += _ranking([members[k] for k in order])
+    return total
+
+
+def _two_teams(aggregate, members, y):
+    """Which of two teams of three members in all has the larger sum, by two nested integrals."""
+    one, two, last = members
+    a, b, c = np.repeat([1.0, -1.0], aggregate.sizes)
+    # z₃ in the larger team exceeds what is missing, in the smaller one stays below what is ahead
+    beyond = last.sf if c > 0 else lambda t: last.cdf(-t)
+
+    def exceeds(edge):
+        def at(x):
+            points = [*two.breaks, *(b * (edge - a * x - c * np.array(last.breaks)))]
+            return integrate(lambda u: two.pdf(u) * beyond(edge - a * x - b * u), points)
+
+        x, w = nodes(one.breaks)
+        mass = one.pdf(x) * w
+        keep = mass > 1e-16
+        return float(mass[keep] @ np.array([at(value) for value in x[keep]]))
+
+    m = aggregate.aggregate.tie_margin
+    if y == 1:
+        return exceeds(m)
+    return 1 - exceeds(-m) if y == 0 else exceeds(-m) - exceeds(m)
+
+
 def continuous(aggregate, members, y, weights=None):
     name = type(aggregate).__name__
     weights = [1.0] * len(members) if weights is None else weights
@@ -276,7 +313,9 @@ def continuous(aggregate, members, y, weights=None):
             return integrate(lambda x: a.pdf(x) * b.sf(x + m), points)
         return integrate(lambda x: a.pdf(x) * (b.cdf(x + m) - b.cdf(x - m)), points)
     if name == "Ranking":
-        return _ranking(members) if len(members) > 1 else 1.0
+        return _ranking_with_ties(members, aggregate.top, y)
+    if name == "Teams":
+        return _two_teams(aggregate, members, y)
     if name == "Choice":
         j = int(y)
         rest = [m for i, m in enumerate(members) if i != j]

@@ -298,6 +298,10 @@ def test_rankings_intervals_noise_and_weights(data):
     pd.DataFrame(order, columns=["best", "next", "last"]).to_csv("order.csv", index=False)
     line = "--sets order.csv --observe ranking --rows-columns best,next,last --family gumbel"
     ok(f"fit people.csv {line} --features age,job {FAST}")
+    ranks = pd.DataFrame(order, columns=["a", "b", "c"]).assign(ra=2, rb=1, rc=2)
+    ranks.to_csv("levels.csv", index=False)
+    line = "--sets levels.csv --observe ranking:top=2 --rows-columns a,b,c --y ra,rb,rc"
+    ok(f"fit people.csv {line} --family gumbel --features age,job {FAST}")
     low = np.floor(z / 5) * 5
     bounds = pd.DataFrame({"name": data.name, "low": low, "high": low + 5, "w": 2})
     bounds.loc[0, "low"] = np.nan  # open below

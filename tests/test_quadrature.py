@@ -599,7 +599,9 @@ def test_observe():
         (Choice(), [[0, 1], [0, 1, 2]], [1, 3], "set 1 has y = 3, but .* positions 0 to 2"),
         (Choice(), [[0, 1]], [-1], "set 0 has y = -1"),
         (Choice(), [[0, 1]], [0.5], "whole number"),
-        (Ranking(), [[0, 1]], [1.0], "y=None.*best first"),
+        (Ranking(), [[0, 1]], [1.0], "has 2 member.* but 1 level"),
+        (Ranking(), [[0, 1]], [[1, 2], [2, 1]], "the list of levels of each of 1 sets, got 2"),
+        (Ranking(), [[0, 1]], [[1, math.inf]], "infinite level"),
         (Difference(), [[0, 1]], [math.nan], "set 0 has y = nan"),
     ],
 )

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from setwise.aggregates.pairs import Difference, Rank
     from setwise.aggregates.presence import AnyPositive, Presence
     from setwise.aggregates.ranking import Choice, Ranking
+    from setwise.aggregates.teams import Teams
     from setwise.aggregates.total import Mean, Sum
     from setwise.aggregates.uncoupled import Uncoupled
     from setwise.distributions import (
@@ -62,14 +63,15 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
+    "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
     "CatBoost", "Categorical", "Cauchy", "Choice", "Coarse", "Counts", "Custom", "Difference",
-    "Direct", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel", "Interval",
-    "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial",
-    "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence",
-    "PrimaryInstance", "Proportions", "RandomEffect", "Rank", "Ranking", "SetError", "Sets",
-    "Similarity", "StudentT", "Sum", "Triplet", "Uncoupled", "XGBoost", "checks", "datasets",
-    "distributions", "likelihood", "load", "log_likelihood", "metrics", "model_selection", "plots",
+    "Direct", "EM", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel",
+    "Interval", "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min",
+    "NegativeBinomial", "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson",
+    "Presence", "PrimaryInstance", "Proportions", "RandomEffect", "Rank", "Ranking", "SetError",
+    "Sets", "Similarity", "StudentT", "Sum", "Teams", "Triplet", "Uncoupled", "XGBoost", "checks",
+    "datasets", "distributions", "likelihood", "load", "log_likelihood", "metrics",
+    "model_selection", "plots",
 ]  # fmt: skip
 
 # Nothing is imported before it is used (PEP 562): `setwise --help` needs none of it. A public name

@@ -12,7 +12,7 @@ from torch.distributions import Distribution
 from torch.nn.functional import pad
 
 from setwise._math.quadrature import Integrand, log_integral, rebuild
-from setwise.distributions import family_of, log_density, parameters
+from setwise.distributions import family_of, log_cdf, log_density, log_survival, parameters
 
 _MOST_KINKS = 64  # in larger sets, kinks are left to the halving of cells
 
@@ -41,9 +41,9 @@ class Line:
         """The lines of these sets."""
         return replace(self, centres=self.centres[which], widths=self.widths[which])
 
-    def highest(self, n: int) -> Line:
-        """The line with the first centre of each set and the n highest of the others."""
-        at = self.centres[:, 1:].topk(min(n, self.centres.shape[1] - 1)).indices + 1
+    def outermost(self, n: int, way: float) -> Line:
+        """The line with the first centre of each set and the n highest (way 1) or lowest (−1)."""
+        at = (way * self.centres[:, 1:]).topk(min(n, self.centres.shape[1] - 1)).indices + 1
         at = torch.cat([torch.zeros_like(at[:, :1]), at], 1)
         return replace(self, centres=self.centres.gather(1, at), widths=self.widths.gather(1, at))
 
@@ -72,6 +72,11 @@ class Line:
     def log_density(self, d: Distribution, x: Tensor) -> Tensor:
         """log density at a point of the line."""
         return _over_log(lambda z: log_density(d, z))(x) if self.positive else log_density(d, x)
+
+    def log_tail(self, d: Distribution, x: Tensor, *, upper: bool) -> Tensor:
+        """log P(Z > x) or log P(Z ≤ x) at a point of the line, kept finite."""
+        tail = log_survival if upper else log_cdf
+        return tail(d, x.clamp(-700, 700).exp() if self.positive else x).clamp_min(-1e290)
 
     def places(self) -> tuple[Tensor, Tensor]:
         """Centres and widths, less those that are well inside the cells of a narrower neighbour."""

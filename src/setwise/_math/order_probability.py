@@ -4,6 +4,8 @@ Sets of smooth and light densities are left to `even_nodes`, which costs a tenth
 
     G_{K+1} = 1,   G_k(x) = ∫_{−∞}^x p_k(s) G_{k+1}(s) ds,   P = G₁(∞): only densities are needed.
 
+Members may be tied, which is to say that their order is not known: see `tied_orders`.
+
 Cells are those of `quadrature`, with nine nodes each (Chebyshev points, both ends included). The
 log of each integrand, h = log p_k + log G_{k+1}, is taken as a polynomial in its cell and
 integrated from node to node with positive weights, so that log G_k is known at the nodes to high
@@ -17,7 +19,7 @@ running integrals from the left and from the right) and h is not yet a polynomia
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from functools import partial
 from typing import Any
@@ -40,6 +42,7 @@ from setwise._math.quadrature import (
     mesh,
     rebuild,
 )
+from setwise._math.tied_orders import Sizes, Steps, integrals, log_beside
 from setwise.distributions import parameters
 from setwise.numerics import gather, logcumsumexp, logsumexp, recomputed
 
@@ -56,8 +59,11 @@ _LONG = 32  # of longer chains only the running integrals are kept for the backw
 _AT_ONCE = 1 << 20  # elements
 
 
-def log_ordered(d: Distribution) -> Tensor:
+def log_ordered(d: Distribution, tied: Sizes | None = None) -> Tensor:
     """log P(z₁ > z₂ > …) for members batched as (sets, K), in float64; K is at least 2.
+
+    `tied` says how many members, from the first on, are tied with one another: (1, 2, 3) for the
+    first, then two whose order is not known, then three more. By default it is (1, …, 1).
 
     The relative error of the probability is about 1e-11 for members of comparable scale, 1e-8 where
     scales differ by many orders or an order is violated by many scales.
@@ -65,46 +71,76 @@ def log_ordered(d: Distribution) -> Tensor:
     >>> d = torch.distributions.Gumbel(torch.zeros(1, 4).double(), torch.ones(1, 4).double())
     >>> 1 / log_ordered(d).exp()  # 4!
     tensor([24.0000], dtype=torch.float64)
+    >>> 1 / log_ordered(d, (1, 3)).exp()
+    tensor([4.0000], dtype=torch.float64)
     """
-    quick = log_ordered_evenly(d, Line.of(d))
+    tied = (1,) * d.batch_shape[1] if tied is None else tied
+    quick = log_ordered_evenly(d, Line.of(d), tied)
     left = quick.detach() >= UNKNOWN
     if not left.any():
         return quick
 
     def by_cells(at: Tensor) -> Tensor:
-        return _by_cells(rebuild(d, (gather(p, at) for p in parameters(d).values())))
+        return _by_cells(rebuild(d, (gather(p, at) for p in parameters(d).values())), tied)
 
     return piecewise((~left, partial(gather, quick)), (left, by_cells))
 
 
-def _by_cells(d: Distribution) -> Tensor:
+def _by_cells(d: Distribution, tied: Sizes) -> Tensor:
     """The same by running integrals in logs, on a mesh of its own for each set."""
-    size = d.batch_shape[1]
-
-    def plan(*part: Tensor) -> Callable[..., Tensor]:
-        members = rebuild(d, part)
-        line = Line.of(members)
-        grid = _Grid(_place(members, line), len(part[0]))
-
-        def integrate(below: Tensor, *values: Tensor) -> Tensor:
-            member = rebuild(d, values)
-            out = _running(grid.log_density(member, line) + below, grid.inside)
-            return out + _kink(member, grid, below, out) if line.kinked else out
-
-        def total(*part: Tensor) -> Tensor:
-            below = torch.zeros_like(grid.x)
-            for k in reversed(range(size)):
-                values = [p[:, k] for p in part]
-                long = size > _LONG
-                below = recomputed(integrate, below, *values) if long else integrate(below, *values)
-            return below[:, -1, -1]
-
-        return total
+    cost = integrals(tied)
 
     def value(*part: Tensor) -> Tensor:
-        return torch.no_grad()(plan)(*part)(*part)
+        with torch.no_grad():
+            members = rebuild(d, part)
+            line = Line.of(members)
+            grid = _Grid(_place(members, line, tied), len(part[0]))
+        return _Logs(d, part, line, grid, cost > _LONG).walk(tied)[:, -1, -1]
 
-    return graded(value, *parameters(d).values(), cost=400 * size, budget=_AT_ONCE)
+    return graded(value, *parameters(d).values(), cost=400 * cost, budget=_AT_ONCE)
+
+
+class _Logs(Steps[Tensor]):
+    """Running integrals in logs at the nodes of cells, (sets, cells, 9)."""
+
+    def __init__(
+        self, like: Distribution, tensors: Sequence[Tensor], line: Line, grid: _Grid, long: bool
+    ) -> None:
+        self.like, self.tensors, self.line, self.grid, self.long = like, tensors, line, grid, long
+
+    def begin(self) -> Tensor:
+        return torch.zeros_like(self.grid.x)
+
+    def _tails(self, members: range, *, upper: bool) -> Tensor:
+        """(members, sets, cells, 9)"""
+        some = slice(members.start, members.stop)
+        d = rebuild(self.like, (t[:, some].T[:, :, None, None] for t in self.tensors))
+        return self.line.log_tail(d, self.grid.points(self.line), upper=upper)
+
+    def below(self, members: range) -> Tensor:
+        return self._tails(members, upper=False).sum(0)
+
+    def above_beside(self, members: range, below: Tensor) -> list[Tensor]:
+        if len(members) == 1:
+            return [below]
+        return [*(log_beside(self._tails(members, upper=True)) + below)]
+
+    def integral(self, terms: Sequence[tuple[int, Tensor]]) -> Tensor:
+        given = [t for k, below in terms for t in (below, *(p[:, k] for p in self.tensors))]
+        return recomputed(self._integral, *given) if self.long else self._integral(*given)
+
+    def _integral(self, *given: Tensor) -> Tensor:
+        """Of some members, each with what is below it and its parameters."""
+        each = 1 + len(self.tensors)
+        terms = [
+            (below, rebuild(self.like, values))
+            for below, *values in (given[i : i + each] for i in range(0, len(given), each))
+        ]
+        h = [self.grid.log_density(member, self.line) + below for below, member in terms]
+        out = _running(h[0] if len(h) == 1 else logsumexp(torch.stack(h), 0), self.grid.inside)
+        if self.line.kinked:
+            out = out + sum(_kink(member, self.grid, below, out) for below, member in terms)
+        return out
 
 
 def _kink(member: Any, grid: _Grid, below: Tensor, out: Tensor) -> Tensor:
@@ -240,18 +276,21 @@ class _Grid:
         self.inside = column < counts
         self.x, self.log_dx = (v[number] for v in cells.nodes(_POINTS))
 
+    def points(self, line: Line) -> Tensor:
+        """The nodes; at the ends of a cell on its own side of a kink that is there."""
+        if not line.kinked:
+            return self.x
+        ends = torch.zeros_like(self.x)
+        ends[..., 0], ends[..., -1] = math.inf, -math.inf
+        return torch.where(ends == 0, self.x, torch.nextafter(self.x, ends))
+
     def log_density(self, member: Distribution, line: Line) -> Tensor:
         """log p dx of one member per set, kept finite."""
         d = rebuild(member, (p[:, None, None] for p in parameters(member).values()))
-        x = self.x
-        if line.kinked:  # a cell that ends at a kink must see its own side of it
-            ends = torch.zeros_like(x)
-            ends[..., 0], ends[..., -1] = math.inf, -math.inf
-            x = torch.where(ends == 0, x, torch.nextafter(x, ends))
-        return (line.log_density(d, x) + self.log_dx).clamp_min(-1e290)
+        return (line.log_density(d, self.points(line)) + self.log_dx).clamp_min(-1e290)
 
 
-def _place(d: Distribution, line: Line) -> Cells:
+def _place(d: Distribution, line: Line, tied: Sizes) -> Cells:
     """The cells of each set, split until every member's integrand is resolved where it may be."""
     tensors = list(parameters(d).values())
     n, size = line.centres.shape
@@ -264,7 +303,7 @@ def _place(d: Distribution, line: Line) -> Cells:
         place[active] = torch.arange(len(active), device=active.device)
         owner = place[cells.owner]
         grid = _Grid(replace(cells, owner=owner), len(active))
-        mass, error = _posterior(rebuild(d, (p[active] for p in tensors)), line, grid)
+        mass, error = _posterior(rebuild(d, (p[active] for p in tensors)), line, grid, tied)
         crowded = torch.bincount(owner, minlength=len(active)) > most[active]
         bad = (error > 1) & cells.divisible() & ~crowded[owner] & (left > 0)
         again = torch.zeros_like(crowded)
@@ -281,11 +320,30 @@ def _place(d: Distribution, line: Line) -> Cells:
     return joined.take(joined.owner.argsort(stable=True))
 
 
-def _posterior(d: Distribution, line: Line, grid: _Grid) -> tuple[Tensor, Tensor]:
-    """For each cell, the log of the largest share of a member's posterior, and error over aim."""
+def _densities(d: Distribution, line: Line, grid: _Grid, tied: Sizes) -> list[Tensor]:
+    """Of each member, best first; of groups of tied ones, those that the integrals run over.
+
+    These are the smallest of the first group and the largest of the last. A group in between is
+    taken for as many members of the mixture of all of them.
+    """
     tensors = list(parameters(d).values())
-    size = d.batch_shape[1]
-    density = [grid.log_density(rebuild(d, (p[:, k] for p in tensors)), line) for k in range(size)]
+    tails = _Logs(d, tensors, line, grid, False)
+    out, end = [], 0
+    for i, n in enumerate(tied):
+        group = range(end, end + n)
+        end += n
+        own = [grid.log_density(rebuild(d, (p[:, k] for p in tensors)), line) for k in group]
+        between = 0 < i < len(tied) - 1
+        if n > 1 and not between:
+            beside = log_beside(tails._tails(group, upper=i == 0))
+            own = [h + rest for h, rest in zip(own, beside, strict=True)]
+        out += [torch.stack(own).logsumexp(0)] * (n if between else 1) if n > 1 else own
+    return out
+
+
+def _posterior(d: Distribution, line: Line, grid: _Grid, tied: Sizes) -> tuple[Tensor, Tensor]:
+    """For each cell, the log of the largest share of a member's posterior, and error over aim."""
+    density = _densities(d, line, grid, tied)
     above = [torch.zeros_like(grid.x)]  # log P(z₁ > … > z_k > x)
     for h in density[:-1]:
         h = (h + above[-1]).flip(1, 2)

@@ -40,9 +40,15 @@ def set_gradients(term: Term, raw: Tensor, shared: Tensor) -> tuple[Floats, Floa
 
 
 def outer(
-    objective: Objective, table: Any, raw: Tensor, shared: Tensor, units: Floats, learned: slice
+    objective: Objective,
+    table: Any,
+    raw: Tensor,
+    shared: Tensor,
+    units: Floats,
+    learned: slice,
+    alone: bool = False,
 ) -> Floats:
-    """Σ g_s g_tᵀ over sets that are the same or share a row.
+    """Σ g_s g_tᵀ over sets that are the same or share a row; `alone`: over those that are the same.
 
     Where sets have a joint likelihood, what is independent in it takes the place of sets, and only
     what is no part of it can be a neighbour.
@@ -70,6 +76,8 @@ def outer(
         members.append(rows)
         joint.append(np.full(rows.shape[0], not term.adds_up))
     g = np.nan_to_num(np.concatenate(gradients), posinf=0.0, neginf=0.0)
+    if alone:
+        return np.asarray(g.T @ g)
     return _over_neighbours(g, sparse.vstack(members, format="csr"), np.concatenate(joint))
 
 

@@ -9,8 +9,10 @@ and g_s the gradient of set s, the covariance of the estimates is
 where s ~ t are sets that share a row (and each set with itself): given the features, targets of
 different rows are independent, so other pairs add nothing. Sets whose joint likelihood is known
 are first made independent. The sandwich is multiplied by
-n / (n − p), with p coefficients and n sets, or n rows where there are fewer of them. Directions
-in which H is zero change no label's probability: they are kept apart, not inverted.
+n / (n − p), with p coefficients and n sets, or n rows where there are fewer of them. Where every
+row has a coefficient of its own (a column for each name), what a row's targets have in common is in
+that coefficient: then s ~ t only for s = t, and n are the sets. Directions in which H is zero
+change no label's probability: they are kept apart, not inverted.
 
 White, "Maximum likelihood estimation of misspecified models", Econometrica 1982; Aronow, Samii and
 Assenova, "Cluster-robust variance estimation for dyadic data", Political Analysis 2015.
@@ -258,12 +260,13 @@ def standard_errors(
     least = NULL * max(float(np.abs(size).max(initial=0.0)), 1e-300)
     kept, null = axes[:, size > least], axes[:, size <= least]
     inverse = (kept / size[size > least]) @ kept.T
-    own = outer(objective, table, raw, shared, units, learned)
     used = [o.sets.indices for o in objective.observations]
     n_rows = len(np.unique(np.concatenate(used)))
+    named = width >= n_rows  # every row has a coefficient of its own
+    own = outer(objective, table, raw, shared, units, learned, alone=named)
     weighted = sum(int((term.weight > 0).sum()) for term in objective.terms)
     effective = float(np.trace(inverse[:n_raw, :] @ bare[:, :n_raw]))
-    n = min(weighted, n_rows)
+    n = weighted if named else min(weighted, n_rows)
     left = n - effective
     factor = n / left if left > 0 else float("inf")
     spread = factor if free and objective.family.n_spread else 1.0
@@ -274,7 +277,8 @@ def standard_errors(
     return StandardErrors(
         mean=np.asarray(mean, np.float64), scale=np.asarray(scale, np.float64),
         units=np.asarray(units, np.float64), information=information, sandwich=sandwich, null=null,
-        n=n, effective=effective, penalised=penalised, shares=sum(map(len, used)) > n_rows,
+        n=n, effective=effective, penalised=penalised,
+        shares=not named and sum(map(len, used)) > n_rows,
         away=float(np.sqrt(max(slope @ inverse @ slope, 0.0) / max(len(slope), 1))),
         saddle=bool((size < -least).any()),
     )  # fmt: skip

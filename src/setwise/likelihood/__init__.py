@@ -6,7 +6,6 @@ from setwise.likelihood.outcome import (
     ClassLabel,
     Label,
     Number,
-    Order,
     Outcome,
     Position,
     SetSizes,
@@ -21,7 +20,7 @@ from setwise.likelihood.registry import (
     log_likelihood,
     rules,
 )
-from setwise.likelihood.several import Bounds, PerClass, Unordered
+from setwise.likelihood.several import Bounds, Order, PerClass, Unordered
 from setwise.likelihood.unknown import LEARNED, Unknown
 
 __all__ = [

@@ -299,21 +299,3 @@ class Position(Outcome):
             ),
         )
         return array.astype(np.int64)
-
-
-@dataclass(frozen=True)
-class Order(Outcome):
-    """Nothing: the members of each set are listed in the observed order."""
-
-    instead: ClassVar[str] = "ask for pairs with Rank(), or for the best member with Choice()"
-    words = "none: each set lists its members in order, best first"
-
-    def check(self, who: object, sets: Sets, y: Any) -> None:
-        if y is not None:
-            raise ValueError(
-                f"{who!r} takes y=None, got {type(y).__name__}: list the rows of each set in "
-                f"their order, best first"
-            )
-
-    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        raise ValueError("an order has no column of labels, its members are listed best first")

@@ -24,7 +24,7 @@ from setwise.likelihood.outcome import Floats, Ints, Numbered, Outcome
 from setwise.likelihood.texts import class_codes
 from setwise.sets import Sets
 
-__all__ = ["Bounds", "PerClass", "Unordered"]
+__all__ = ["Bounds", "Order", "PerClass", "Unordered"]
 
 
 @dataclass(frozen=True)
@@ -136,25 +136,66 @@ class Unordered(Outcome):
     words = "a list of the members' targets, in any order"
 
     def check(self, who: object, sets: Sets, y: Any) -> Floats:
-        if y is None or len(y) != len(sets):
-            got = "None" if y is None else f"{len(y)} entries"
-            raise ValueError(
-                f"{who!r} needs the list of targets of each of {len(sets)} sets, got {got}"
-            )
-        rows = [floats(who, row).reshape(-1) for row in y]
-        rows = [row[~np.isnan(row)] for row in rows]
-        lengths = np.array([len(row) for row in rows])
-        check_each(
-            lengths == sets.sizes,
-            lambda at: (
-                f"has {sets.sizes[at]} member(s) but {lengths[at]} target(s), NaN not counted: "
-                f"{who!r} needs one for each member"
-            ),
-        )
-        flat = np.concatenate([*rows, np.zeros(0)])
-        check_each(np.isfinite(flat), lambda at: "has an infinite target in y", sets.set_ids)
-        return padded(flat, sets.sizes)
+        if y is None:
+            raise ValueError(f"{who!r} needs the list of targets of each of {len(sets)} sets")
+        return padded(_listed(who, sets, y, "target"), sets.sizes)
 
     def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
         y = np.column_stack(columns)
         return y, np.asarray(~np.isnan(y).all(1))
+
+
+@dataclass(frozen=True)
+class Order(Outcome):
+    """Nothing, where members are listed in the observed order; or a level for each member.
+
+    Levels come as the number of better members plus one, in lists filled up with NaN. With `top`
+    all members behind the first so many have the same level.
+    """
+
+    top: int | None = None
+    instead: ClassVar[str] = "ask for pairs with Rank(), or for the best member with Choice()"
+    words = "none: members are listed best first; or their levels, 1 for the best, equal for ties"
+
+    def check(self, who: object, sets: Sets, y: Any) -> Floats | None:
+        if y is None:
+            return None
+        level = _listed(who, sets, y, "level")
+        order = np.lexsort((level, sets.set_ids))
+        known, place = level[order], np.arange(len(order))
+        start = sets.offsets[:-1][sets.set_ids]
+        new = (place == start) | (known != np.roll(known, 1))
+        better = np.maximum.accumulate(np.where(new, place, 0)) - start
+        if self.top is not None:  # the first of those that are too late begins the last group
+            late = better >= self.top
+            new &= ~late | (place == start) | ~np.roll(late, 1)
+            better = np.maximum.accumulate(np.where(new, place, 0)) - start
+        rank = np.empty(len(order))
+        rank[order] = better + 1
+        return padded(rank, sets.sizes)
+
+    def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
+        y = np.column_stack(columns)
+        return y, np.asarray(~np.isnan(y).all(1))
+
+
+def _listed(who: object, sets: Sets, y: Any, what: str) -> Floats:
+    """A number for each member, one after another, from lists for each set, NaN not counted."""
+    if not hasattr(y, "__len__") or len(y) != len(sets):
+        got = f"{len(y)} entries" if hasattr(y, "__len__") else repr(y)
+        raise ValueError(
+            f"{who!r} needs the list of {what}s of each of {len(sets)} sets, got {got}"
+        )
+    rows = [floats(who, row).reshape(-1) for row in y]
+    rows = [row[~np.isnan(row)] for row in rows]
+    lengths = np.array([len(row) for row in rows])
+    check_each(
+        lengths == sets.sizes,
+        lambda at: (
+            f"has {sets.sizes[at]} member(s) but {lengths[at]} {what}(s), NaN not counted: "
+            f"{who!r} needs one for each member"
+        ),
+    )
+    flat = np.concatenate([*rows, np.zeros(0)])
+    check_each(np.isfinite(flat), lambda at: f"has an infinite {what} in y", sets.set_ids)
+    return flat

@@ -40,7 +40,7 @@ def test_the_page_is_whole_and_says_what_was_done(run):
     _, html = run
     assert html.count("<section>") == 6
     assert html.count("<svg") >= 7
-    for words in ("Naive:", "Judged by:", "CC BY 4.0", "15 settings", "quick run for tests"):
+    for words in ("Naive:", "Judged by:", "CC BY 4.0", "30 settings", "quick run for tests"):
         assert words in html
     assert not re.search(r'(src|href)="(?!data:|#)', html)
 

@@ -31,7 +31,7 @@ from setwise.stored import Stored
 from setwise.validation.folds import SetKFold
 from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
-from setwise.validation.unit import fitted_in_unit
+from setwise.validation.unit import fitted_in_unit, spread_in_unit
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 
@@ -267,8 +267,12 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         if saddle is not None:
             saddle.check(task, fitted, learner)
         _check_gain(task, fitted, learner)
-        spread = torch.zeros(family.n_spread, dtype=torch.float64)
-        return Final(fitted, learner, fitted.shared.detach().double().cpu(), spread, None, apart)
+        shared, n = fitted.shared.detach().double().cpu(), len(family.shared)
+        spread = spread_in_unit(learner, task, fitted)
+        if spread is None:
+            spread = torch.zeros(family.n_spread, dtype=torch.float64)
+        shared = torch.cat([shared[:n] + spread[:n], shared[n:]]) if n else shared
+        return Final(fitted, learner, shared, spread, None, apart)
     choice = choose(learner, task, splits)
     if apart == "rows" and not choice.best.score > choice.constant and not stopped():
         others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
@@ -291,6 +295,9 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     n, own = len(family.shared), done.shared.detach().double().cpu()
     spread = (best.shared - own)[:n] if n else best.change[: family.n_spread]
     shared = best.shared
+    change = spread_in_unit(best.learner, task, done)
+    if change is not None:
+        spread, shared = change, torch.cat([own[:n] + change[:n], shared[n:]])
     whole = task.objective.whole() is task.objective
     if task.objective.unknowns.size and best.fitted and whole:
         shared = torch.cat([shared[:n], learned(task, done, splits[0], best.fitted[0])])

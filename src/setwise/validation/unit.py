@@ -15,15 +15,16 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from setwise.identifiability import Identifiability, identify, solve_alignment
 from setwise.learners import Ensemble, Fitted, Learner, Task
 from setwise.learners.ensemble import EnsembleModel, Match
 from setwise.learners.inputs import take_rows
-from setwise.objective import Objective, Stream
+from setwise.objective import Objective, Stream, judge
 from setwise.objective.terms import Term
 
-__all__ = ["fitted_in_unit"]
+__all__ = ["fitted_in_unit", "spread_in_unit"]
 
 FEW = 0.1  # labels for each other set; where there are more, they are learned from
 LOST = 0.1  # of the other sets, at most, may be left out since they name labelled rows
@@ -34,9 +35,11 @@ class _Apart(NamedTuple):
     """Labels of single rows, and the task without them."""
 
     task: Task
+    labels: Objective
     rows: NDArray[np.int64]
     z: NDArray[np.float64]
     open: Identifiability  # without the labels
+    new: bool  # whether no other set that is learned from names their rows
 
 
 def fitted_in_unit(learner: Learner, task: Task) -> Fitted:
@@ -45,7 +48,7 @@ def fitted_in_unit(learner: Learner, task: Task) -> Fitted:
     `Linear` has too few parameters to know labels by heart, and copies of an `Ensemble` show by how
     much their unit is uncertain.
     """
-    apart = _labels_apart(task) if learner.stops and not isinstance(learner, Ensemble) else None
+    apart = _labels_apart(task) if _knows_by_heart(learner) else None
     if apart is None:
         return learner.fit(task)
     family, n = task.objective.family, len(task.objective.family.shared)
@@ -67,6 +70,28 @@ def fitted_in_unit(learner: Learner, task: Task) -> Fitted:
     return done._replace(model=model, shared=own, value=None)
 
 
+def spread_in_unit(learner: Learner, task: Task, done: Fitted) -> Tensor | None:
+    """The change of spread that suits labels which only settled the unit of this model.
+
+    What ranks tell of the spread holds for targets of the very family; that of labels for others,
+    too. None where there are no such labels, or where their rows have been learned from.
+    """
+    apart = _labels_apart(task) if _knows_by_heart(learner) else None
+    if apart is None or not apart.new or len(apart.rows) < ENOUGH:
+        return None
+    held = apart.labels.batch()
+    raw = torch.from_numpy(np.ascontiguousarray(done.model.raw(take_rows(task.X, held.rows))))
+    shared = done.shared.detach().double().cpu()
+    change = judge(held.objective, raw.double(), shared, task.intercept, learned=False).change
+    n = len(apart.rows)
+    change[0] += 0.5 * math.log(n / (n - 2))  # shift and slope have been fitted to them
+    return change
+
+
+def _knows_by_heart(learner: Learner) -> bool:
+    return learner.stops and not isinstance(learner, Ensemble)
+
+
 def _labels_apart(task: Task) -> _Apart | None:
     """None where labels are to be learned from with all others."""
     objective = task.objective
@@ -80,7 +105,7 @@ def _labels_apart(task: Task) -> _Apart | None:
         return None
     rows = np.concatenate([t.sets.indices for t in labels])
     z = np.concatenate([np.asarray(o.y, np.float64) for t in labels for o in t.parts])
-    rest, kept = _without_rows(rest, rows, objective.n_rows)
+    rest, kept, new = _without_rows(rest, rows, objective.n_rows)
     others = objective.only(rest)
     open = identify(objective.family, others.observations)
     if open.scale or not (open.shift or open.centre is not None):
@@ -90,13 +115,23 @@ def _labels_apart(task: Task) -> _Apart | None:
         task, objective=others, raw=raw, shared=shared, free=False, identifiability=open,
         eval=_without_labels(task.eval),
     )  # fmt: skip
-    return _Apart(part, rows[kept], z[kept], open)
+    told = _first(labels, len(kept))
+    return _Apart(part, objective.only(told), rows[kept], z[kept], open, new)
+
+
+def _first(terms: list[Term], n: int) -> list[Term]:
+    """The first n sets of these terms, one after another."""
+    ends = np.cumsum([len(t.sets) for t in terms])
+    return [
+        t.take(slice(max(0, n - (end - len(t.sets)))))
+        for t, end in zip(terms, ends.tolist(), strict=True)
+    ]
 
 
 def _without_rows(
     terms: list[Term], rows: NDArray[np.int64], n_rows: int
-) -> tuple[list[Term], NDArray[np.int64]]:
-    """The terms without sets that name these rows, and which of the rows that is about.
+) -> tuple[list[Term], NDArray[np.int64], bool]:
+    """The terms without sets that name these rows, which of the rows that is about, and success.
 
     Predictions for rows that were learned from are too near to their targets, and would tell too
     large a unit. Where it would cost too many sets, it is about the first of the rows, or about all
@@ -108,9 +143,9 @@ def _without_rows(
     lost = np.bincount(np.concatenate(at), minlength=len(rows) + 1)[: len(rows)].cumsum()
     n = int((lost <= LOST * sum(len(t.sets) for t in terms)).sum())
     if n < min(ENOUGH, len(rows)):
-        return terms, np.arange(len(rows))
+        return terms, np.arange(len(rows)), False
     kept = [t.take(np.flatnonzero(own >= n)) for t, own in zip(terms, at, strict=True)]
-    return kept, np.arange(n)
+    return kept, np.arange(n), True
 
 
 def _single(term: Term) -> bool:

@@ -63,13 +63,13 @@ if TYPE_CHECKING:
 __version__ = "0.2.0"
 
 __all__ = [
-    "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
+    "EM", "Aggregate", "AggregateClassifier", "AggregateRegressor", "AnyPositive", "Auto", "Blend",
     "CatBoost", "Categorical", "Cauchy", "Choice", "Coarse", "Counts", "Custom", "Difference",
-    "Direct", "EM", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel",
-    "Interval", "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min",
-    "NegativeBinomial", "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson",
-    "Presence", "PrimaryInstance", "Proportions", "RandomEffect", "Rank", "Ranking", "SetError",
-    "Sets", "Similarity", "StudentT", "Sum", "Teams", "Triplet", "Uncoupled", "XGBoost", "checks",
+    "Direct", "Encoder", "Ensemble", "Exponential", "Files", "Fold", "Gamma", "Gumbel", "Interval",
+    "Laplace", "LightGBM", "Linear", "Logistic", "Max", "Mean", "Median", "Min", "NegativeBinomial",
+    "Network", "Noisy", "Normal", "Observations", "OrderStatistic", "Poisson", "Presence",
+    "PrimaryInstance", "Proportions", "RandomEffect", "Rank", "Ranking", "SetError", "Sets",
+    "Similarity", "StudentT", "Sum", "Teams", "Triplet", "Uncoupled", "XGBoost", "checks",
     "datasets", "distributions", "likelihood", "load", "log_likelihood", "metrics",
     "model_selection", "plots",
 ]  # fmt: skip

@@ -23,6 +23,7 @@ from setwise.learners.ensemble import EnsembleModel, Match
 from setwise.learners.inputs import take_rows
 from setwise.objective import Objective, Stream, judge
 from setwise.objective.terms import Term
+from setwise.observations import Observations
 
 __all__ = ["fitted_in_unit", "spread_in_unit"]
 
@@ -94,9 +95,10 @@ def _knows_by_heart(learner: Learner) -> bool:
 
 def _labels_apart(task: Task) -> _Apart | None:
     """None where labels are to be learned from with all others."""
-    objective = task.objective
-    if not objective.family.located or isinstance(objective, Stream):
+    found = list(map(_of_single_rows, task.objective.observations))
+    if not task.objective.family.located or all(found) or not any(found):
         return None
+    objective = task.objective.whole()
     labels = [term for term in objective.terms if _single(term)]
     rest = [term for term in objective.terms if not _single(term)]
     if not labels or not rest or task.guide is not None:
@@ -111,6 +113,8 @@ def _labels_apart(task: Task) -> _Apart | None:
     if open.scale or not (open.shift or open.centre is not None):
         return None
     raw, shared = others.start(free=False)
+    if isinstance(task.objective, Stream):
+        others = task.objective.of(others.observations, "auto")
     part = dataclasses.replace(
         task, objective=others, raw=raw, shared=shared, free=False, identifiability=open,
         eval=_without_labels(task.eval),
@@ -149,11 +153,14 @@ def _without_rows(
 
 
 def _single(term: Term) -> bool:
+    return all(map(_of_single_rows, term.parts))
+
+
+def _of_single_rows(o: Observations) -> bool:
     """Whether these are targets of single rows, y = z."""
-    return all(
-        o.aggregate.identity_at_one and o.sets.size == 1 and o.y is not None and np.ndim(o.y) == 1
-        for o in term.parts
-    ) and bool((term.sets.individuals == 1).all())
+    one = o.aggregate.identity_at_one and o.sets.size == 1
+    seen = o.y is not None and np.ndim(o.y) == 1
+    return one and seen and bool((o.sets.individuals == 1).all())
 
 
 def _without_labels(held_out: tuple[object, Objective] | None) -> tuple[object, Objective] | None:

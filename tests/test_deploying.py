@@ -11,6 +11,7 @@ import pytest
 import setwise as sw
 from docs.pictures import DOCS
 
+pytest.importorskip("httpx")
 testclient = pytest.importorskip("fastapi.testclient")
 
 APP = re.search(

@@ -356,6 +356,26 @@ def test_what_needs_rows_in_memory_says_so(rows, frame, z):
         fitted(rows.drop("area"), seen, "linear", overlap="joint")
 
 
+def test_folds_of_rows_in_files(rows, frame, z):
+    linear = sw.AggregateRegressor(learner=sw.Linear(1.0), verbose=0, validation=None)
+    validate, whole = sw.model_selection.cross_validate, frame.drop(columns="area")
+    here = validate(linear, whole, means(frame.area, frame, z), cv=2)
+    there = validate(linear, rows.drop("area"), means(rows["area"], frame, z), cv=2)
+    np.testing.assert_allclose(there["test_score"], here["test_score"], rtol=1e-6)
+
+
+def test_pictures_of_rows_in_files_need_some_in_memory(rows, frame, z, tmp_path):
+    X, seen = rows.drop("area"), means(rows["area"], frame, z)
+    model = fitted(X, seen, "linear")
+    for told in (
+        lambda: model.permutation_importance(X, seen),
+        lambda: model.report(tmp_path / "page.html", X, seen),
+    ):
+        with pytest.raises(TypeError, match=r"rows in memory are expected here, got Files.*X.read"):
+            told()
+    assert model.permutation_importance(X.read(), seen, n_repeats=1).importances_mean.shape == (4,)
+
+
 def test_copies_are_gone_after_a_fit(rows, frame, z, tmp_path):
     for learner in ("linear", sw.XGBoost(n_estimators=3)):
         fitted(rows.drop("area"), means(rows["area"], frame, z), learner)

@@ -10,7 +10,7 @@ from scipy import sparse
 from torch.utils.data import Subset
 
 from setwise.frames import LARGEST, Encoded, is_frame
-from setwise.stored import Stored
+from setwise.stored import Files, Stored
 
 __all__ = [
     "as_array",
@@ -32,6 +32,11 @@ def _is_dataset(X: Any) -> bool:
 
 def as_table(X: Any) -> Any:
     """X as it is where its kind is known (frames, sparse, tensors, data sets), else an array."""
+    if isinstance(X, Files):
+        raise TypeError(
+            f"rows in memory are expected here, got {X!r}: read all of them, X.read(), or take the "
+            f"first ones, next(X.tables())"
+        )
     if hasattr(type(X), "__dask_graph__") and is_frame(X):
         raise TypeError(
             "the rows of X are on a Dask cluster: fit takes them with client=, and predictions are "

@@ -16,6 +16,7 @@ from sklearn.base import BaseEstimator
 from setwise._random import seed_of
 from setwise.learners.inputs import as_table, n_rows
 from setwise.observations import Observations
+from setwise.stored import Files
 
 __all__ = ["Fold", "SetKFold", "listed"]
 
@@ -99,7 +100,7 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
                 f"n_splits must be at least 2 and at most the number of sets, {n}; got "
                 f"{self.n_splits}"
             )
-        table = as_table(X)
+        table = X if isinstance(X, Files) else as_table(X)
         for o in kinds:
             if o.sets.n_rows > n_rows(table):
                 raise ValueError(

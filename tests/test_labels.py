@@ -244,7 +244,11 @@ REGRESSOR = sw.AggregateRegressor("normal", "linear", validation=None, verbose=0
             ValueError,
             "set 2.*tie_margin",
         ),
-        (sw.Observations(sw.Similarity(), PAIRS, [1, 0, 1]), TypeError, "use AggregateClassifier"),
+        (
+            sw.Observations(sw.Similarity(), PAIRS, [1, 0, 1]),
+            TypeError,
+            r"use AggregateClassifier.*Normal is known with: .*OrderStatistic.*, Uncoupled\.",
+        ),
         (
             sw.Observations(sw.Direct(), [[0], [1]], ["a", "b"]),
             TypeError,

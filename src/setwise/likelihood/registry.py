@@ -18,7 +18,7 @@ from torch.distributions import Distribution
 
 from setwise.distributions import kinds_of, map_parameters, parameters
 from setwise.errors import SetError
-from setwise.likelihood.aggregate import Aggregate
+from setwise.likelihood.aggregate import Aggregate, aggregates
 from setwise.sets import Sets
 
 RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]
@@ -121,7 +121,8 @@ def find_rule(aggregate: type[Aggregate], distribution: type[Distribution]) -> R
                 return known[a, d]
     kinds = kinds_of(distribution)
     for_aggregate = sorted({d.__name__ for a, d in known if issubclass(aggregate, a)})
-    for_distribution = sorted({a.__name__ for a, d in known if d in kinds})
+    bases = {a for a, d in known if d in kinds}
+    for_distribution = sorted(a.__name__ for a in aggregates() if not bases.isdisjoint(a.__mro__))
     raise TypeError(
         f"no likelihood rule is known for {aggregate.__name__} of {distribution.__name__}. "
         f"{aggregate.__name__} is known for: {', '.join(for_aggregate) or 'nothing'}. "

@@ -20,17 +20,23 @@ PAGE = resource.getpagesize()
 
 
 def run_each(
-    work: Callable[[Any], str], items: Sequence[Any], batch: int = 100, seconds: int = SECONDS
+    work: Callable[[Any], str],
+    items: Sequence[Any],
+    batch: int = 100,
+    seconds: int = SECONDS,
+    memory: int = MEMORY,
 ) -> Iterator[tuple[Any, str]]:
     """(item, what `work` returns or how the process died), in forks of this process."""
     at = 0
     while at < len(items):
-        found = _batch(work, items[at : at + batch], seconds)
+        found = _batch(work, items[at : at + batch], seconds, memory)
         yield from zip(items[at:], found, strict=False)
         at += len(found)
 
 
-def _batch(work: Callable[[Any], str], items: Sequence[Any], seconds: int) -> list[str]:
+def _batch(
+    work: Callable[[Any], str], items: Sequence[Any], seconds: int, memory: int
+) -> list[str]:
     sys.stdout.flush()
     sys.stderr.flush()
     reader, writer = os.pipe()
@@ -38,7 +44,7 @@ def _batch(work: Callable[[Any], str], items: Sequence[Any], seconds: int) -> li
     if not child:
         os.close(reader)
         try:
-            _child(work, items, seconds, writer)
+            _child(work, items, seconds, memory, writer)
         finally:
             os._exit(0)
     os.close(writer)
@@ -52,7 +58,9 @@ def _batch(work: Callable[[Any], str], items: Sequence[Any], seconds: int) -> li
     return found
 
 
-def _child(work: Callable[[Any], str], items: Sequence[Any], seconds: int, writer: int) -> None:
+def _child(
+    work: Callable[[Any], str], items: Sequence[Any], seconds: int, memory: int, writer: int
+) -> None:
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -61,7 +69,7 @@ def _child(work: Callable[[Any], str], items: Sequence[Any], seconds: int, write
         signal.signal(kind, signal.SIG_DFL)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]
     for item in items:
-        resource.setrlimit(resource.RLIMIT_AS, (_size() + MEMORY, hard))
+        resource.setrlimit(resource.RLIMIT_AS, (_size() + memory, hard))
         signal.setitimer(signal.ITIMER_PROF, seconds)
         signal.alarm(ASLEEP)
         try:

@@ -85,11 +85,11 @@ def test_any_sets(task):
     assert time.process_time() - began < PATIENCE
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(
     st.lists(st.integers(1, 4), min_size=2, max_size=12),
     st.integers(0, 2**31 - 1),
-    st.sampled_from(["normal", "studentt", "poisson"]),
+    st.sampled_from(["normal", "poisson"]),
 )
 def test_any_sets_can_be_fitted_in_any_order(sizes, seed, family):
     """A fit of random sets is finite, and that of the same sets in another order the same."""

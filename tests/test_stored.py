@@ -135,6 +135,25 @@ def test_files_that_are_no_table(tmp_path):
         bytes_of("2 apples")
 
 
+@pytest.mark.parametrize("text", ["area;x\na;1\n", "area\na\n"])
+def test_a_file_that_lacks_a_column_is_not_read_as_missing_values(tmp_path, text):
+    (tmp_path / "0.csv").write_text("area,x\na,1\n")
+    (tmp_path / "1.csv").write_text(text)
+    rows = sw.Files(tmp_path)
+    for told in (lambda: rows["x"].to_numpy(), rows.read, lambda: FileRows(rows)):
+        with pytest.raises(ValueError, match=r"1\.csv has no column '(x|area)', which the files"):
+            told()
+    (tmp_path / "1.csv").write_text("")
+    with pytest.raises(ValueError, match=r"1\.csv: the file is empty"):
+        sw.Files(tmp_path)
+
+
+def test_columns_that_a_model_needs(rows, frame, z):
+    model = fitted(rows[["x", "y"]], means(rows["area"], frame, z), "linear")
+    with pytest.raises(ValueError, match=r"no column 'y', which the model was fitted with; it has"):
+        model.predict(rows[["x", "job"]])
+
+
 # ---- sets
 
 

@@ -222,13 +222,7 @@ class Encoder:
             return frame
         table = _table(frame)
         names = {str(name): name for name in table.columns}
-        lost = [column.name for column in self.columns if column.name not in names]
-        if lost:
-            raise ValueError(
-                f"X has no column {lost[0]!r}, which the model was fitted with"
-                + (f" ({len(lost)} columns are missing: {lost[:8]})" if len(lost) > 1 else "")
-                + f"; it has {list(names)[:12]}"
-            )
+        self.check([*names])
         values = np.empty((len(table), len(self.columns)))
         unknown: dict[str, int] = {}
         for j, column in enumerate(self.columns):
@@ -238,6 +232,15 @@ class Encoder:
                 count = int(np.isnan(values[:, j]).sum()) - sum(map(absent, given.to_list()))
                 unknown |= {column.name: count} if count else {}
         return Encoded(values, self, unknown)
+
+    def check(self, names: Sequence[str]) -> None:
+        """Raises unless a table with columns of these names has all that are needed."""
+        if lost := [column.name for column in self.columns if column.name not in names]:
+            raise ValueError(
+                f"X has no column {lost[0]!r}, which the model was fitted with"
+                + (f" ({len(lost)} columns are missing: {lost[:8]})" if len(lost) > 1 else "")
+                + f"; it has {list(names)[:12]}"
+            )
 
     @property
     def has_categories(self) -> bool:

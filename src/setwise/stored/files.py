@@ -119,6 +119,8 @@ class Files:
         """All rows as a pyarrow table, in memory."""
         import pyarrow as pa
 
+        for _ in self._whole(self._dataset(), self.names):
+            pass
         try:
             table = self._dataset(whole=True).to_table(columns=self.names)
         except pa.ArrowInvalid:
@@ -132,7 +134,7 @@ class Files:
         names = self.names if columns is None else list(columns)
         size = int(np.clip(CELLS // max(len(names), 1), BATCH[1], BATCH[0]))
         waiting: list[Any] = []
-        for piece in self._pieces():
+        for piece in self._pieces(names):
             for batch in piece(columns=names, batch_size=size, batch_readahead=1):
                 waiting.append(batch)
                 if sum(part.num_rows for part in waiting) >= size:
@@ -146,10 +148,23 @@ class Files:
         for file in self._dataset().get_fragments():
             yield file.path, file.count_rows()
 
-    def _pieces(self) -> Iterator[Any]:
+    def _whole(self, data: Any, names: Sequence[str]) -> Iterator[Any]:
+        """The files, all of which must have those of these columns that the first one has."""
+        wanted: list[str] | None = None
+        for file in data.get_fragments():
+            own = file.physical_schema.names  # without columns that folders name
+            wanted = [name for name in names if name in own] if wanted is None else wanted
+            if absent := [name for name in wanted if name not in own]:
+                raise ValueError(
+                    f"{file.path} has no column {absent[0]!r}, which the files before it have; it "
+                    f"has {own[:12]}"
+                )
+            yield file
+
+    def _pieces(self, names: Sequence[str]) -> Iterator[Any]:
         """Readers of a file, or of a row group of one; pyarrow would read many of them ahead."""
         data = self._dataset()
-        for file in data.get_fragments():
+        for file in self._whole(data, names):
             parts = file.split_by_row_group() if self.kind == "parquet" else [file]
             for part in parts:
                 yield partial(part.to_batches, schema=data.schema)
@@ -286,6 +301,8 @@ def tables_in(source: Any) -> tuple[Any, str]:
             f"{source}: files of one format are expected, whose names end in {', '.join(FORMATS)}; "
             f"got {sorted({path.suffix for path in files})}"
         )
+    if empty := [path for path in files if not path.stat().st_size]:
+        raise ValueError(f"{empty[0]}: the file is empty, without the names of columns even")
     ordered = files if isinstance(source, list | tuple) else sorted(files)
     return [str(path) for path in ordered], str(kinds.pop())
 

@@ -34,6 +34,7 @@ class FileRows(Stored):
                 tally.see(table)
             encoder, self._moments = tally.encoder(), tally.moments()
             self.missing = {c.name: tally.missing(c.name) for c in encoder.columns}
+        encoder.check(files.names)
         self.encoder = encoder
         self.shape = len(files), len(encoder.columns)
 

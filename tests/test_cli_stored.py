@@ -116,6 +116,19 @@ def test_a_folder_is_predicted_and_judged(data):
     assert told[1] == pytest.approx(told[0])
 
 
+def test_a_file_of_a_folder_that_lacks_a_column(data):
+    folder, _ = data
+    assert fit(folder, "rows", "--learner", "linear").exit_code == 0
+    (folder / "rows" / "9.csv").write_text("area;x;job\n1;2;a\n")
+    for words in (["predict", folder / "model"], ["evaluate", folder / "model", "--truth", "x"]):
+        done = run(*words, folder / "rows")
+        assert done.exit_code == 2
+        assert "9.csv has no column" in " ".join(done.output.split())
+    done = fit(folder, "rows")
+    assert done.exit_code == 2, done.output
+    assert "9.csv has no column 'area'" in " ".join(done.output.split())
+
+
 def test_columns_that_folders_name(data):
     folder, frame = data
     for area, part in frame.groupby(frame.area % 2):

@@ -115,12 +115,25 @@ def _paths(path: Path) -> list[Path]:
         raise Mistake(str(error)) from None
 
 
-def _dataset(path: Path, kind: Any) -> Any:
-    """The rows, in this format; folders may name columns, as in rows/year=2024/1.csv."""
+def _dataset(path: Path, kind: Any, names: Sequence[str] = ()) -> Any:
+    """The rows, in this format; folders may name columns, as in rows/year=2024/1.csv.
+
+    No file may lack one of these columns that others have.
+    """
+    from setwise.stored.files import whole_files
+
     base: dict[str, Any] = {}
     if path.is_dir():
         base = {"partitioning": "hive", "partition_base_dir": str(path)}
-    return arrow().dataset.dataset(list(map(str, _paths(path))), format=kind, **base)
+    data = arrow().dataset.dataset(list(map(str, _paths(path))), format=kind, **base)
+    try:
+        for _ in whole_files(data, names) if names else ():
+            pass
+    except ValueError as error:
+        if isinstance(error, arrow().ArrowException):
+            raise
+        raise Mistake(str(error)) from None
+    return data
 
 
 def names_in(path: Path) -> list[str]:
@@ -155,7 +168,7 @@ def read_arrow(path: Path, texts: Iterable[str], missing: Sequence[str]) -> Any:
         types = {name: pa.string() for name in texts if name in names}
         kind = format_of(_paths(path)[0])
         if in_parts(path) or kind not in ("csv", "json"):
-            data = _dataset(path, _format(path, types, missing)).to_table(columns=names)
+            data = _dataset(path, _format(path, types, missing), names).to_table(columns=names)
         elif kind == "csv":
             data = pa.csv.read_csv(path, **_csv_options(path, types, missing))
         else:
@@ -182,8 +195,9 @@ def batches(
         if format_of(_paths(path)[0]) == "json":
             yield from _json_batches(path, types, size)
             return
-        scanned, ahead = _dataset(path, _format(path, types, missing)), {"fragment_readahead": 1}
-        for batch in scanned.to_batches(columns=list(types), batch_size=size, **ahead):
+        wanted, ahead = list(types), {"fragment_readahead": 1}
+        scanned = _dataset(path, _format(path, types, missing), wanted)
+        for batch in scanned.to_batches(columns=wanted, batch_size=size, **ahead):
             if batch.num_rows:
                 yield _without_dictionaries(pa.Table.from_batches([batch]))
 

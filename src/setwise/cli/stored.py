@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -46,7 +47,7 @@ class StoredTable(Table):
         """A column, read whole."""
         self.known(name)
         assert self.files is not None
-        with explained(self.path, missing=self.missing):
+        with _readable(self):
             return self.files[[name]].read().column(0)
 
     def where(self, record: int, column: str | None = None) -> str:
@@ -57,6 +58,16 @@ class StoredTable(Table):
                 return Table(Path(path), None).where(record, column)
             record -= n
         raise AssertionError(record)
+
+
+@contextmanager
+def _readable(rows: Table) -> Iterator[None]:
+    """Turns what is wrong with a file into a mistake."""
+    try:
+        with explained(rows.path, missing=rows.missing):
+            yield
+    except ValueError as error:
+        raise Mistake(str(error)) from None
 
 
 def read_stored(spec: FitSpec) -> StoredTable:
@@ -106,7 +117,7 @@ def by_group(
     if len(names) != 1:
         raise Mistake(f"{rows.path}: of files, one column says the group; got {', '.join(names)}")
     assert rows.files is not None
-    with explained(rows.path, missing=rows.missing):
+    with _readable(rows):
         groups = rows.files[names[0]].sets()
     assert groups.names is not None
     found = [key(name) for name in groups.names.tolist()]

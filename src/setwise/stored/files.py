@@ -15,7 +15,15 @@ from setwise._reductions import offsets_of
 from setwise.sets import Sets
 from setwise.stored.ranges import Ranges
 
-__all__ = ["INDEX", "FileColumn", "Files", "bytes_of", "decoded", "tables_in"]
+__all__ = [
+    "INDEX",
+    "FileColumn",
+    "Files",
+    "bytes_of",
+    "decoded",
+    "tables_in",
+    "whole_files",
+]
 
 FORMATS = {
     ".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv",
@@ -119,7 +127,7 @@ class Files:
         """All rows as a pyarrow table, in memory."""
         import pyarrow as pa
 
-        for _ in self._whole(self._dataset(), self.names):
+        for _ in whole_files(self._dataset(), self.names):
             pass
         try:
             table = self._dataset(whole=True).to_table(columns=self.names)
@@ -148,23 +156,10 @@ class Files:
         for file in self._dataset().get_fragments():
             yield file.path, file.count_rows()
 
-    def _whole(self, data: Any, names: Sequence[str]) -> Iterator[Any]:
-        """The files, all of which must have those of these columns that the first one has."""
-        wanted: list[str] | None = None
-        for file in data.get_fragments():
-            own = file.physical_schema.names  # without columns that folders name
-            wanted = [name for name in names if name in own] if wanted is None else wanted
-            if absent := [name for name in wanted if name not in own]:
-                raise ValueError(
-                    f"{file.path} has no column {absent[0]!r}, which the files before it have; it "
-                    f"has {own[:12]}"
-                )
-            yield file
-
     def _pieces(self, names: Sequence[str]) -> Iterator[Any]:
         """Readers of a file, or of a row group of one; pyarrow would read many of them ahead."""
         data = self._dataset()
-        for file in self._whole(data, names):
+        for file in whole_files(data, names):
             parts = file.split_by_row_group() if self.kind == "parquet" else [file]
             for part in parts:
                 yield partial(part.to_batches, schema=data.schema)
@@ -259,6 +254,20 @@ class FileColumn:
         sizes = np.bincount(code, length, len(names)).astype(np.int64)
         listed = Ranges.of(begin[order], length[order]).indices
         return Sets._trusted(listed, offsets_of(sizes), names=names)
+
+
+def whole_files(data: Any, names: Sequence[str]) -> Iterator[Any]:
+    """The files of a dataset, all of which must have those of these columns that the first has."""
+    wanted: list[str] | None = None
+    for file in data.get_fragments():
+        own = file.physical_schema.names  # without columns that folders name
+        wanted = [name for name in names if name in own] if wanted is None else wanted
+        if absent := [name for name in wanted if name not in own]:
+            raise ValueError(
+                f"{file.path} has no column {absent[0]!r}, which the files before it have; it has "
+                f"{own[:12]}"
+            )
+        yield file
 
 
 def bytes_of(memory: int | float | str) -> int:

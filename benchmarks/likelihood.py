@@ -1,4 +1,4 @@
-"""Cost of likelihoods with gradients, as ratios within one run: `make bench`.
+"""Cost of likelihoods with gradients, as ratios within one run: `python -m benchmarks.likelihood`.
 
 1. One million members against the plain elementwise work on the same tensor.
 2. Two-class counts against a log-space loop over the members.

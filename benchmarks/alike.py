@@ -58,20 +58,27 @@ def estimator(kind: str, seed: int = 0) -> Any:
     return sw.AggregateRegressor("normal", sw.Linear(), **options)
 
 
-def coverage(kind: str, times: int) -> None:
-    """Errors and intervals, with independent members and with alike ones."""
+def coverage(kind: str, times: int, first: int = 0) -> None:
+    """Errors and intervals, with independent members and with alike ones; Ctrl-C ends it early."""
     found: dict[str, list[Any]] = {"independent": [], "RandomEffect": []}
-    scales = []
-    for seed in range(times):
-        X, inner, seen = simulated(kind, seed)
-        for name, aggregate in (("independent", inner), ("RandomEffect", sw.RandomEffect(inner))):
-            begin = time.process_time()
-            est = estimator(kind, seed).fit(X, sw.Observations(aggregate, seen.sets, seen.y))
-            lines = est.summary().lines[:3]
-            off = np.array([line.estimate for line in lines]) - TRUTH
-            held = np.abs(off) <= REACH * np.array([line.std_error for line in lines])
-            found[name].append([*off, *held, time.process_time() - begin])
-        scales.append(est.aggregates_[0].scale)
+    scales: list[float] = []
+    try:
+        for seed in range(first, first + times):
+            X, inner, seen = simulated(kind, seed)
+            both = {"independent": inner, "RandomEffect": sw.RandomEffect(inner)}
+            lines = {}
+            for name, aggregate in both.items():
+                begin = time.process_time()
+                est = estimator(kind, seed).fit(X, sw.Observations(aggregate, seen.sets, seen.y))
+                told = est.summary().lines[:3]
+                off = np.array([line.estimate for line in told]) - TRUTH
+                held = np.abs(off) <= REACH * np.array([line.std_error for line in told])
+                lines[name] = [*off, *held, time.process_time() - begin]
+            scales.append(est.aggregates_[0].scale)
+            for name, line in lines.items():
+                found[name].append(line)
+    except KeyboardInterrupt:
+        times = len(scales)
     table = Table("members taken as", "coefficient", "mean error", "its error", "95 % hold", "s")
     for name, rows in found.items():
         mean, error = np.mean(rows, 0), np.std(rows, 0) / np.sqrt(times)
@@ -83,17 +90,18 @@ def coverage(kind: str, times: int) -> None:
     console.print(f"scale: mean {np.mean(scales):.3f}, sd {np.std(scales):.3f}; truth {SHIFT}\n")
 
 
-def senc(times: int) -> None:
+def senc(times: int, first: int = 0) -> None:
     """Votes by race in Robeson and Columbus, beside the truth."""
     data = sw.datasets.load("senc", frame=True)
     chosen = np.flatnonzero(data.frame["county"].isin(["Robeson", "Columbus"]))
-    seen = data.sets.take(chosen)
-    rows = np.unique(seen.indices)
-    members = [np.unique(seen[i], return_counts=True) for i in range(len(seen))]
-    sets = sw.Sets([m[0] for m in members], counts=[m[1] for m in members])
+    sets = data.sets.take(chosen)
+    rows = np.unique(sets.indices)
     voters, truth = data.z.sum(1), data.z / data.z.sum(1, keepdims=True)
     race = data.X[:, :3].argmax(1)
-    table = Table("members taken as", "error of rates", "error per precinct", "coverage", "s")
+    by_race = [rows[race[rows] == r] for r in range(3)]
+    table = Table(
+        "members taken as", "rates by predict_proba", "by posterior", "per precinct", "scale", "s"
+    )
     inner = sw.Counts(method="normal")
     for name, aggregate in (("independent", inner), ("RandomEffect", sw.RandomEffect(inner))):
         begin = time.process_time()
@@ -101,20 +109,20 @@ def senc(times: int) -> None:
         o = sw.Observations(aggregate, sets, data.y[chosen])
         model.fit(data.X, o)
         seconds = time.process_time() - begin
-        p = model.predict_proba(data.X)
-        rates = [
-            np.abs(weighted(p, voters, k) - weighted(truth, voters, k)).mean()
-            for k in (rows[race[rows] == r] for r in range(3))
-        ]
         after = np.zeros_like(truth)
         after[sets.indices] = model.posterior(data.X, o).probs
+        typical, own = (
+            np.mean([np.abs(rate(p, voters, k) - rate(truth, voters, k)).mean() for k in by_race])
+            for p in (model.predict_proba(data.X), after)
+        )
         off = np.average(np.abs(after[rows] - truth[rows]).mean(1), weights=voters[rows])
-        told = "" if name == "independent" else f"scale {model.aggregates_[0].scale:.3f}"
-        table.add_row(name, f"{np.mean(rates):.4f}", f"{off:.4f}", told, f"{seconds:.1f}")
+        told = f"{model.aggregates_[0].scale:.3f}" if aggregate is not inner else ""
+        errors = (f"{error:.4f}" for error in (typical, own, off))
+        table.add_row(name, *errors, told, f"{seconds:.1f}")
     console.print(table)
 
 
-def weighted(p: Any, voters: Any, rows: Any) -> Any:
+def rate(p: Any, voters: Any, rows: Any) -> Any:
     return np.average(p[rows], axis=0, weights=voters[rows])
 
 
@@ -135,7 +143,7 @@ COSTS: dict[str, tuple[Any, Callable[[int], Any], int, int]] = {
 }
 
 
-def cost(times: int) -> None:
+def cost(times: int, first: int = 0) -> None:
     """Value and gradient, beside the rule inside; the least of some runs in turns."""
     table = Table("rule", "sets", "members", "the rule inside, ms", "times as much")
     for name, (inner, make, n_sets, size) in COSTS.items():
@@ -164,9 +172,9 @@ def remade(d: Any, leaf: torch.Tensor) -> Any:
     return type(d)(leaf, d.scale, validate_args=False)
 
 
-CASES: dict[str, tuple[Callable[[int], None], int]] = {
-    "counts": (lambda n: coverage("counts", n), 200),
-    "means": (lambda n: coverage("means", n), 500),
+CASES: dict[str, tuple[Callable[[int, int], None], int]] = {
+    "counts": (lambda n, first: coverage("counts", n, first), 200),
+    "means": (lambda n, first: coverage("means", n, first), 500),
     "senc": (senc, 1),
     "cost": (cost, 10),
 }
@@ -177,10 +185,11 @@ def main(argv: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("case", nargs="*", choices=[*CASES, []], default=[])
     parser.add_argument("--simulations", type=int, default=0)
+    parser.add_argument("--first", type=int, default=0, help="the first simulation")
     options = parser.parse_args(argv)
     for name in options.case or CASES:
         run, times = CASES[name]
-        run(options.simulations or times)
+        run(options.simulations or times, options.first)
 
 
 if __name__ == "__main__":

@@ -18,13 +18,13 @@ from torch import Tensor
 
 __all__ = ["Nodes", "adapted", "prior"]
 
-NUMBER = {1: 7, 2: 5}  # of nodes, in each direction, by the number of directions
+NUMBER = {1: 6, 2: 5}  # of nodes, in each direction, by the number of directions
 STEPS = 40  # of the search; two or three are usual
 NEAR = 0.25, 0.6, 1.7  # of a width: a last step; and what a width may change by in it
 FARTHEST = 3.0  # widths that one step goes
 NARROWER, WIDER = 400.0, 1 / 16  # the curvature that one step believes
 BROAD, WIDE = 0.7, 1.2  # of the scale: what is narrower has one maximum, or one that matters
-FEW = 5  # nodes that show whether there are others, or heavy tails
+FEW = 3  # nodes that show whether there are others, or heavy tails
 OFF = 1.25, 0.75  # widths: more than a normal law's own deviation, and its mean from the centre
 REACH, GRID = 6.0, 49  # scales that a grid reaches to, and its points
 

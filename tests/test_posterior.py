@@ -18,7 +18,7 @@ SLOW = {
     (aggregate, family)
     for aggregate in ("Mean", "Sum", "Median", "Choice", "Rank", "Ranking", "Difference", "Noisy")
     for family in ("studentt", "gumbel", "logistic")
-} - {("Mean", "gumbel"), ("Rank", "logistic")}
+} - {("Mean", "gumbel"), ("Rank", "logistic")} | {("Teams", "normal")}  # see test_teams.py
 LEVY = ("laplace", "logistic", "gumbel", "studentt")
 
 

@@ -423,3 +423,22 @@ def test_coverage(name):
         held = np.array(found[1:5])[coverage.CASES[name].told]
         assert held.mean() > 0.8 * found.n
         assert 0.6 < (found.squares / found.told) ** 0.5 < 1.7
+
+
+def test_strengths_have_the_errors_of_their_information(rng):
+    """A row for each item, a column for each name: sets are independent given the strengths."""
+    strength, n = np.linspace(-1, 1, 8), 3000
+    pairs = np.array([rng.choice(8, 2, replace=False) for _ in range(n)])
+    form = strength[pairs] + rng.gumbel(size=pairs.shape)
+    seen = sw.Observations(sw.Rank(), pairs, (form[:, 0] > form[:, 1]).astype(float))
+    for X in (np.eye(8)[:, 1:], np.eye(8)):
+        alpha = 0.0 if X.shape[1] == 7 else 1.0  # without a zero, the penalty tells the level
+        learner = sw.Linear(alpha=alpha)
+        model = sw.AggregateRegressor(sw.Gumbel(scale=1.0), learner, validation=None, verbose=0)
+        table = model.fit(X, seen).summary().table
+        names = [f"x{k}" for k in range(X.shape[1])]
+        p = 1 / (1 + np.exp(strength[pairs[:, 1]] - strength[pairs[:, 0]]))
+        turned = X[pairs[:, 0]] - X[pairs[:, 1]]
+        information = (turned * (p * (1 - p))[:, None]).T @ turned
+        want = np.sqrt(np.diag(np.linalg.pinv(information)))
+        np.testing.assert_allclose(table["std_error"].loc[names], want, rtol=0.1)

@@ -9,7 +9,7 @@ from cases import example
 from torch import distributions as td
 
 import setwise as sw
-from setwise.inference import expected_aggregate
+from setwise.inference import expected_aggregate, posterior
 
 F64 = torch.float64
 
@@ -92,6 +92,18 @@ def test_observe_and_expect():
     assert found[0] == pytest.approx(
         td.Normal(0.0, 1.0).cdf(torch.tensor(-6 / 3**0.5)).item(), rel=1e-4
     )
+
+
+def test_posterior_of_members(rng):
+    """Against simulation: who has won was better on the day, and so were those beside them."""
+    loc = torch.tensor([0.5, -0.5, 0.3], dtype=F64)
+    d = td.Normal(loc, torch.tensor([1.0, 0.7, 1.3], dtype=F64))
+    torch.manual_seed(0)
+    z = d.sample((400_000,)).numpy()
+    won = z[:, 0] > z[:, 1] + z[:, 2]
+    found = posterior(sw.Observations(sw.Teams(sw.Rank(), (1, 2)), [[0, 1, 2]], [1]), d)
+    np.testing.assert_allclose(found.mean, z[won].mean(0), atol=0.01)
+    np.testing.assert_allclose(found.std, z[won].std(0), atol=0.01)
 
 
 def test_strengths_of_players_are_found_from_games_of_teams(rng):

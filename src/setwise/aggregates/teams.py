@@ -56,6 +56,7 @@ class Teams(Aggregate):
         if self.sizes is not None:
             sizes = tuple(int(n) for n in self.sizes)
             object.__setattr__(self, "sizes", sizes)
+            object.__setattr__(self, "size", sum(sizes))
             if len(sizes) < 2 or min(sizes) < 1:
                 raise ValueError(
                     f"sizes are the numbers of members of two teams or more, got {sizes}"
@@ -71,9 +72,7 @@ class Teams(Aggregate):
         return 2 if self.sizes is None else len(self.sizes)
 
     def set_sizes(self, targets: Targets) -> SetSizes:
-        if self.sizes is None:
-            return SetSizes(2)
-        return SetSizes(sum(self.sizes), sum(self.sizes), why="the members of all teams")
+        return SetSizes(2) if self.sizes is None else super().set_sizes(targets)
 
     def outcome(self, targets: Targets, size: int | None) -> Outcome:
         return self.aggregate.outcome(targets, self._number)

@@ -190,6 +190,23 @@ def test_levels_become_ranks():
         ranked(example("normal", 13)[0], [[1, *[2] * 11, 13]])
 
 
+def test_levels_by_name():
+    """Lists for named groups, and columns beside those of the members."""
+    cup = ["u", "u", "v", "v", "v", "w"]
+    levels = {"v": [5, 5, 9], "u": [2, 1], "w": None}
+    seen = sw.Observations.from_groups(sw.Ranking(), cup, levels)
+    known = {
+        name: [v for v in row if v == v] for name, row in zip(seen.sets.names, seen.y, strict=True)
+    }
+    assert known == {"u": [2, 1], "v": [1, 1, 3]}
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame({"a": ["x", "y"], "b": ["y", "z"], "ra": [2, 1], "rb": [1, 1]})
+    seen = sw.Observations.from_ids(
+        sw.Ranking(), frame[["a", "b"]], ["x", "y", "z"], frame[["ra", "rb"]]
+    )
+    assert seen.y.tolist() == [[2, 1], [1, 1]]
+
+
 def test_a_set_that_is_at_fault_is_named():
     d, _ = example("normal", 13)
     rows = [[0, 1], [*range(13)]]

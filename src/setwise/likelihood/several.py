@@ -141,7 +141,7 @@ class Unordered(Outcome):
         return padded(_listed(who, sets, y, "target"), sets.sizes)
 
     def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        y = np.column_stack(columns)
+        y = _lists(columns)
         return y, np.asarray(~np.isnan(y).all(1))
 
 
@@ -175,8 +175,16 @@ class Order(Outcome):
         return padded(rank, sets.sizes)
 
     def read(self, columns: Sequence[Floats]) -> tuple[Floats | None, NDArray[np.bool_]]:
-        y = np.column_stack(columns)
+        y = _lists(columns)
         return y, np.asarray(~np.isnan(y).all(1))
+
+
+def _lists(columns: Sequence[Any]) -> Floats:
+    """Lists of numbers, in one column or spread over several, as rows filled up with NaN."""
+    if len(columns) > 1 or not any(np.ndim(entry) for entry in columns[0]):
+        return np.column_stack(columns)
+    lists = [np.atleast_1d(np.asarray(entry, np.float64)) for entry in columns[0]]
+    return padded(np.concatenate(lists), np.array([len(one) for one in lists]))
 
 
 def _listed(who: object, sets: Sets, y: Any, what: str) -> Floats:

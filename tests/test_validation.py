@@ -231,7 +231,7 @@ def test_many_labels_beside_ranks_are_learned_from():
         return _labels_apart(Task(X, objective, *objective.start()))
 
     left = apart([ranks, sw.Direct().observe(z, np.arange(40)[:, None])])
-    assert not set(left.task.objective.terms[0].sets.indices) & set(range(40))
+    assert not set(left.task.objective.observations[0].sets.indices) & set(range(40))
     assert left.task.objective.n_sets > 0.9 * len(ranks)
     some = apart([ranks, sw.Direct().observe(z, np.arange(500)[:, None])])  # not all are kept apart
     assert 40 < len(some.rows) < 100

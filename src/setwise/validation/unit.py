@@ -21,8 +21,7 @@ from setwise.identifiability import Identifiability, identify, solve_alignment
 from setwise.learners import Ensemble, Fitted, Learner, Task
 from setwise.learners.ensemble import EnsembleModel, Match
 from setwise.learners.inputs import take_rows
-from setwise.objective import Objective, Stream, judge
-from setwise.objective.terms import Term
+from setwise.objective import Objective, judge
 from setwise.observations import Observations
 
 __all__ = ["fitted_in_unit", "spread_in_unit"]
@@ -95,77 +94,67 @@ def _knows_by_heart(learner: Learner) -> bool:
 
 def _labels_apart(task: Task) -> _Apart | None:
     """None where labels are to be learned from with all others."""
-    found = list(map(_of_single_rows, task.objective.observations))
-    if not task.objective.family.located or all(found) or not any(found):
+    objective, family = task.objective, task.objective.family
+    elsewhere = task.place is not None and not hasattr(task.X, "shape")  # rows of other processes
+    if not family.located or elsewhere or task.guide is not None:
         return None
-    objective = task.objective.whole()
-    labels = [term for term in objective.terms if _single(term)]
-    rest = [term for term in objective.terms if not _single(term)]
-    if not labels or not rest or task.guide is not None:
+    kinds = objective.observations
+    labels, rest = [o for o in kinds if _single(o)], [o for o in kinds if not _single(o)]
+    if not labels or not rest or sum(map(len, labels)) > FEW * sum(map(len, rest)):
         return None
-    if sum(len(t.sets) for t in labels) > FEW * sum(len(t.sets) for t in rest):
-        return None
-    rows = np.concatenate([t.sets.indices for t in labels])
-    z = np.concatenate([np.asarray(o.y, np.float64) for t in labels for o in t.parts])
-    rest, kept, new = _without_rows(rest, rows, objective.n_rows)
-    others = objective.only(rest)
-    open = identify(objective.family, others.observations)
+    open = identify(family, objective.of(rest, "independent").examples.observations)
     if open.scale or not (open.shift or open.centre is not None):
         return None
+    rows = np.concatenate([o.sets.indices for o in labels])
+    z = np.concatenate([np.asarray(o.y, np.float64) for o in labels])
+    rest, n, new = _without_rows(rest, rows, objective.n_rows)
+    others = objective.of(rest, "independent")
     raw, shared = others.start(free=False)
-    if isinstance(task.objective, Stream):
-        others = task.objective.of(others.observations, "auto")
     part = dataclasses.replace(
         task, objective=others, raw=raw, shared=shared, free=False, identifiability=open,
         eval=_without_labels(task.eval),
     )  # fmt: skip
-    told = _first(labels, len(kept))
-    return _Apart(part, objective.only(told), rows[kept], z[kept], open, new)
+    told = Objective(
+        family, _first(labels, n), objective.n_rows, "auto", unknowns=objective.unknowns
+    )
+    return _Apart(part, told, rows[:n], z[:n], open, new)
 
 
-def _first(terms: list[Term], n: int) -> list[Term]:
-    """The first n sets of these terms, one after another."""
-    ends = np.cumsum([len(t.sets) for t in terms])
-    return [
-        t.take(slice(max(0, n - (end - len(t.sets)))))
-        for t, end in zip(terms, ends.tolist(), strict=True)
-    ]
+def _first(kinds: list[Observations], n: int) -> list[Observations]:
+    """The first n sets of these kinds, one after another."""
+    begins = np.cumsum([0, *map(len, kinds)]).tolist()
+    return [o.take(slice(max(0, n - begin))) for o, begin in zip(kinds, begins, strict=False)]
 
 
 def _without_rows(
-    terms: list[Term], rows: NDArray[np.int64], n_rows: int
-) -> tuple[list[Term], NDArray[np.int64], bool]:
-    """The terms without sets that name these rows, which of the rows that is about, and success.
+    kinds: list[Observations], rows: NDArray[np.int64], n_rows: int
+) -> tuple[list[Observations], int, bool]:
+    """The sets that do not name the first n of these rows, n, and whether any were left out.
 
     Predictions for rows that were learned from are too near to their targets, and would tell too
-    large a unit. Where it would cost too many sets, it is about the first of the rows, or about all
-    of them while no set is left out.
+    large a unit. Where it would cost too many sets, n is less than all, or it is all of them and no
+    set is left out.
     """
     first = np.full(n_rows, len(rows))
     np.minimum.at(first, rows, np.arange(len(rows)))
-    at = [np.minimum.reduceat(first[t.sets.indices], t.sets.offsets[:-1]) for t in terms]
+    at = [np.minimum.reduceat(first[o.sets.indices], o.sets.offsets[:-1]) for o in kinds]
     lost = np.bincount(np.concatenate(at), minlength=len(rows) + 1)[: len(rows)].cumsum()
-    n = int((lost <= LOST * sum(len(t.sets) for t in terms)).sum())
+    n = int((lost <= LOST * sum(map(len, kinds))).sum())
     if n < min(ENOUGH, len(rows)):
-        return terms, np.arange(len(rows)), False
-    kept = [t.take(np.flatnonzero(own >= n)) for t, own in zip(terms, at, strict=True)]
-    return kept, np.arange(n), True
+        return kinds, len(rows), False
+    kept = [o.take(np.flatnonzero(own >= n)) for o, own in zip(kinds, at, strict=True)]
+    return kept, n, True
 
 
-def _single(term: Term) -> bool:
-    return all(map(_of_single_rows, term.parts))
-
-
-def _of_single_rows(o: Observations) -> bool:
+def _single(o: Observations) -> bool:
     """Whether these are targets of single rows, y = z."""
-    one = o.aggregate.identity_at_one and o.sets.size == 1
-    seen = o.y is not None and np.ndim(o.y) == 1
-    return one and seen and bool((o.sets.individuals == 1).all())
+    told = o.aggregate.identity_at_one and o.y is not None and np.ndim(o.y) == 1
+    return told and o.sets.size == 1 and bool((o.sets.individuals == 1).all())
 
 
 def _without_labels(held_out: tuple[object, Objective] | None) -> tuple[object, Objective] | None:
     if held_out is None:
         return None
     X, objective = held_out
-    rest = [term for term in objective.terms if not _single(term)]
-    return (X, objective.only(rest)) if rest else None
+    rest = [o for o in objective.observations if not _single(o)]
+    return (X, objective.of(rest, "independent")) if rest else None

@@ -201,7 +201,12 @@ def text(folder: Path) -> str:
     """The measured part of the page."""
     out = []
     for name, (title, shown) in TITLES.items():
-        if found := defaults.read(folder / f"defaults-{name}.csv"):
+        found = defaults.read(folder / f"defaults-{name}.csv")
+        if not found:
+            n = len(defaults.plan(name).tasks)
+            words = f"`python -m benchmarks.defaults {name}`, {n:,} fits: **not run yet**."
+            out += [f"## {title}\n", f"{words}\n"]
+        else:
             out += [f"## {title}\n", "".join([ran(found, defaults.plan(name)), *shown(found)])]
     found = resume.read(folder / "coverage.csv", coverage.Part, coverage.Tally)
     if found:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 import subprocess
@@ -17,6 +18,7 @@ from setwise.learners.base import Fitted, Task
 from setwise.learners.boosting import LightGBM
 from setwise.learners.boosting.base import Boosting, Chosen
 from setwise.learners.boosting.catboost import CatBoost, CatBoostForest
+from setwise.learners.boosting.catboost_trees import WIDEST, check_width, write_model
 from setwise.learners.boosting.xgboost import XGBoost, XGBoostForest
 from setwise.objective import Objective, judge
 
@@ -356,6 +358,30 @@ def test_categories_of_catboost():
     np.testing.assert_array_equal(named.model.raw(X), raw)
     words = whole.assign(code=[f"word {c}" for c in code])
     assert make(CatBoost, 1).fit(make_task(words, means(z, 600, 2))).model.categorical == [0]
+
+
+def test_a_full_disk_is_noticed_though_catboost_does_not(tmp_path):
+    X, z = friedman(100, 0)
+    (model,) = make(CatBoost, 2).fit(make_task(X, means(z, 100, 2))).model.models
+
+    class Cut:
+        def save_model(self, path, format):
+            model.save_model(path, format=format)
+            with open(path, "r+b") as file:
+                file.truncate(tmp_path.joinpath("model").stat().st_size - 8)
+
+    write_model(model, tmp_path / "model", "cbm")
+    with pytest.raises(OSError, match="could not be written"):
+        write_model(Cut(), tmp_path / "model", "cbm")
+
+
+def test_features_of_all_outputs_have_room_in_json(tmp_path):
+    X, z = friedman(100, 0)
+    trees = make(CatBoost, 2).fit(make_task(X, means(z, 100, 2))).model.arrays()
+    wide = dataclasses.replace(trees, features=np.zeros(WIDEST // 2 + 1, np.uint8))
+    check_width(wide, 1)
+    with pytest.raises(ValueError, match="at most 131072 features, of all outputs"):
+        check_width(wide, 2)
 
 
 @both

@@ -261,3 +261,15 @@ def test_every_learner_that_steps_takes_a_number_of_steps(name):
 def test_the_command_line_loses_nothing_by_holding_sets_out():
     found = np.array([benchmark.from_command_line("auto-mpg", seed) for seed in range(3)])
     assert np.mean(found[:, 1] / found[:, 0]) <= benchmark.BOUND
+
+
+@pytest.mark.parametrize("overlap", ["independent", "joint"])
+def test_a_spread_that_shrinks_to_nothing_stays_a_number(overlap):
+    X = np.random.default_rng(0).normal(size=(12, 2))
+    means = sw.Mean().observe(X[:, 0], [[0, 1], [1, 2], [3, 4]])
+    objective = Objective(sw.Normal(), [means], 12, overlap)
+    for log_scale in (-400.0, -1e5):
+        point = objective.at(torch.from_numpy(X[:, :1]), torch.tensor([log_scale]).double())
+        assert np.isfinite(point.value)
+        assert point.gradient.isfinite().all()
+        assert point.shared_gradient.isfinite().all()

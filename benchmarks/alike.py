@@ -105,7 +105,9 @@ def senc(times: int, first: int = 0) -> None:
     inner = sw.Counts(method="normal")
     for name, aggregate in (("independent", inner), ("RandomEffect", sw.RandomEffect(inner))):
         begin = time.process_time()
-        model = sw.AggregateClassifier(list(data.classes), sw.Linear(alpha=1.0), verbose=0)
+        model = sw.AggregateClassifier(
+            list(data.classes), sw.Linear(alpha=1.0), random_state=0, verbose=0
+        )
         o = sw.Observations(aggregate, sets, data.y[chosen])
         model.fit(data.X, o)
         seconds = time.process_time() - begin

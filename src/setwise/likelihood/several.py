@@ -161,6 +161,11 @@ class Order(Outcome):
         if y is None:
             return None
         level = _listed(who, sets, y, "level")
+        if any(np.ndim(row) == 0 for row in y):
+            raise ValueError(
+                f"{who!r} takes y=None where members are listed in order, best first; or a list of "
+                f"levels for each set, got {np.asarray(y).ravel()[0]}"
+            )
         order = np.lexsort((level, sets.set_ids))
         known, place = level[order], np.arange(len(order))
         start = sets.offsets[:-1][sets.set_ids]

@@ -48,8 +48,13 @@ def _batch(
         finally:
             os._exit(0)
     os.close(writer)
-    with os.fdopen(reader, "rb") as pipe:
-        found = [json.loads(line) for line in pipe.read().splitlines()]
+    try:
+        with os.fdopen(reader, "rb") as pipe:
+            found = [json.loads(line) for line in pipe.read().splitlines()]
+    except KeyboardInterrupt:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
     status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     if len(found) < len(items):
         how = signal.Signals(-status).name if status < 0 else f"exit {status}"

@@ -131,7 +131,7 @@ def sums(small: bool) -> Rows:
         yield Figure(work, "by inversion", found[0] / found[1], 0.2, note=note)
 
 
-def _unknown(members: td.Distribution, line: Any) -> Tensor:
+def _unknown(members: td.Distribution, *line_and_ties: Any) -> Tensor:
     return torch.full(members.batch_shape[:1], UNKNOWN, dtype=torch.float64)
 
 

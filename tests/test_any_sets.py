@@ -48,6 +48,7 @@ def tasks(draw):
     torch.manual_seed(seed % 2**31)
     try:
         seen = aggregate.observe(family(raw, shared).sample(), sets, seed=seed % 2**31)
+        sw.log_likelihood(aggregate, family(raw, shared), sets, seen.y)
     except ValueError:  # these sets are too small, or even, for this aggregate
         seen = None
     return family, wild * raw + 0.1 * numbers(*raw.shape), shared, seen, wild

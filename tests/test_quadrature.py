@@ -644,7 +644,7 @@ def test_even_nodes_and_cells_agree(make, rng):
     second = torch.tensor(np.exp(0.3 * rng.normal(size=(40, 6))))
     first, second = first.requires_grad_(), second.requires_grad_()
     d = make(first, second)
-    even, cells = log_ordered_evenly(d, Line.of(d)), _by_cells(d)
+    even, cells = log_ordered_evenly(d, Line.of(d)), _by_cells(d, (1,) * 6)
     known = even < UNKNOWN
     assert known.double().mean() > 0.3
     torch.testing.assert_close(even[known], cells[known], rtol=0, atol=2e-10)

@@ -101,7 +101,7 @@ def test_uncoupled_input():
         ([[1.0, np.inf], [1.0]], "set 0"),
         ([[1.0, 2.0]], "1 entries"),
         ([["a", "b"], ["c"]], "numbers"),
-        (None, "None"),
+        (None, "needs the list of targets"),
     ):
         with pytest.raises((ValueError, TypeError), match=message):
             Uncoupled().check(sets, bad)

@@ -18,7 +18,7 @@ from torch import Tensor
 
 __all__ = ["Nodes", "adapted", "prior"]
 
-NUMBER = {1: 6, 2: 5}  # of nodes, in each direction, by the number of directions
+NUMBER = {1: 7, 2: 5}  # of nodes, in each direction, by the number of directions
 STEPS = 40  # of the search; two or three are usual
 NEAR = 0.25, 0.6, 1.7  # of a width: a last step; and what a width may change by in it
 FARTHEST = 3.0  # widths that one step goes

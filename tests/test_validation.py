@@ -7,6 +7,8 @@ import pytest
 
 import setwise as sw
 from setwise.distributions.base import interval
+from setwise.objective import Objective
+from setwise.validation import hold_out
 
 TREES = sw.LightGBM(num_threads=1)
 
@@ -246,3 +248,38 @@ def test_many_labels_beside_ranks_are_learned_from():
     assert apart([ranks, few], 1.0) is None  # ranks tell this unit
     differences = sw.Difference().observe(z, ranks.sets)
     assert apart([differences, few]) is None
+
+
+@pytest.mark.parametrize("alpha", ["auto", 1000.0])
+def test_a_penalty_holds_a_part_of_the_sets_as_all_of_them(alpha):
+    """The spread that suits sets held out is that of coefficients as small as those of the fit."""
+    rng = np.random.default_rng(3)
+    X = rng.normal(size=(1600, 3))
+    z = X @ [1, -0.5, 0.3] + 0.5 * rng.normal(size=1600)
+    halves = z[:800], z[800:]
+    pairs, new = (sw.Rank().observe(h, sw.Sets.random(800, 2000, 2, seed=3)) for h in halves)
+    est = sw.AggregateRegressor(learner=sw.Linear(alpha), random_state=0, verbose=0)
+    est.fit(X[:800], pairs)
+    assert est.score(X[800:], new) > est.score(X[800:], new, profile=True) - 0.01
+
+
+def test_parts_take_turns_where_few_sets_keep_all_their_rows():
+    """A third of the rows holds an 80th of random sets of four: too few to tell a spread."""
+    few, many = (sw.Sets.random(800, 2000, size, seed=0) for size in (4, 2))
+    X, z = np.arange(800.0)[:, None], np.arange(800.0)
+    turns = []
+    for sets in (few, many):
+        objective = Objective(sw.Normal(), [sw.Max().observe(z, sets)], 800)
+        turns.append(len(hold_out(X, objective, 0)[0]))
+    assert turns == [5, 1]
+
+
+def test_predicted_scales_hold_what_they_say():
+    """The spread of one model does not suit another: those that were judged are averaged."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(4000, 3))
+    z = X[:, 0] + np.exp(0.5 * X[:, 1]) * rng.normal(size=4000)
+    means = sw.Mean().observe(z[:2000], np.arange(1998).reshape(-1, 3))
+    est = sw.AggregateRegressor(sw.Normal(scale="predicted"), TREES, random_state=0, verbose=0)
+    est.fit(X[:2000], means)
+    assert 0.86 < covered(est, X[2000:], z[2000:]) < 0.96

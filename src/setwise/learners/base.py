@@ -156,6 +156,10 @@ class Learner(BaseEstimator, ABC):  # type: ignore[misc]
         """The same learner with this number of steps, if it takes steps."""
         return self
 
+    def for_part(self, share: float) -> Learner:
+        """The same learner for sets with this share of all weight, as held as by all sets."""
+        return self
+
     def candidates(self, task: Task) -> list[Learner]:
         """The learners among which held-out sets choose: itself, where nothing was left open."""
         return [self]

@@ -101,6 +101,10 @@ class Ensemble(Learner):
         """The same with a learner that takes so many steps."""
         return Ensemble(resolve(self.learner).for_steps(steps), self.n, self.resample)
 
+    def for_part(self, share: float) -> Ensemble:
+        """The same with a learner for a part of the sets."""
+        return Ensemble(resolve(self.learner).for_part(share), self.n, self.resample)
+
 
 class Blend(Learner):
     """Different learners, and the average of what they find, with a weight each.
@@ -134,6 +138,10 @@ class Blend(Learner):
         fitted = _each(learners, [task] * len(learners), "Blend")
         weights = weights[: len(fitted)]
         return joined(fitted, weights / weights.sum(), task)
+
+    def for_part(self, share: float) -> Blend:
+        """The same with learners for a part of the sets."""
+        return Blend([resolve(one).for_part(share) for one in self.learners], self.weights)
 
 
 def _each(learners: Sequence[Learner], tasks: Sequence[Task], what: str) -> list[Fitted]:

@@ -95,6 +95,11 @@ class Linear(Learner):
         at = shared if objective.quadratic else task.shared
         return np.asarray(alpha / objective.family.units(task.raw, at).numpy() ** 2)
 
+    def for_part(self, share: float) -> Linear:
+        """With as much less of a penalty: a part then leaves as large coefficients as all sets."""
+        alpha = self._penalty() * share
+        return Linear(alpha, max_iter=self.max_iter, tol=self.tol)
+
     def candidates(self, task: Task) -> list[Learner]:
         """One for each penalty that held-out sets may choose from."""
         if self.alpha != "auto":

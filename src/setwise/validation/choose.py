@@ -35,8 +35,8 @@ from setwise.validation.unit import fitted_in_unit, spread_in_unit
 
 __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 
-MANY = 500  # from so many sets on, one part is held out once; fewer sets take turns
 PARTS = 5
+MANY = 100  # held-out sets that are enough; where a part has fewer, the parts take turns
 FEWEST = 10  # sets of a kind without which none of them are held out
 SLACK = 1e-6  # per set
 BLENDED = 6  # candidates that an average may hold, one that is in it several times counted so
@@ -77,7 +77,7 @@ def hold_out(
     many = [o for o in kinds if len(o) >= FEWEST]
     few = [o for o in kinds if 0 < len(o) < FEWEST]
     n = sum(len(o) for o in many)
-    turns = 1 if n >= MANY else PARTS
+    turns = 1 if n >= MANY * PARTS else PARTS
     family, unknowns = objective.family, objective.unknowns
     if stored := held_in_turn(objective, seed, PARTS, turns, FEWEST):
         held_out = [
@@ -94,6 +94,11 @@ def hold_out(
                 found = list(folds.split(X, many))
             except ValueError:  # sets share too many rows
                 continue
+        # Where sets share rows, most name both rows held out and others, and are in neither part.
+        # The spread of one model suits another one of more sets only where all rows share it.
+        enough = sum(map(len, found[0].test)) >= MANY
+        predicted = family.n_spread > len(family.shared) and not objective.of_classes
+        turns = PARTS if predicted or not enough else 1
         splits = []
         for fold in found[:turns]:
             held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
@@ -160,7 +165,8 @@ def _attempt(learner: Learner, task: Task, splits: Sequence[Split], progress: Pr
         held_out = split.X, split.held.objective
         more: dict[str, Any] = {"progress": progress, "stage": f"{task.stage}-part{i}"}
         part = dataclasses.replace(task, objective=split.learn, eval=held_out, **more)
-        one = fitted_in_unit(learner, part)
+        share = split.learn.total_weight / task.objective.total_weight
+        one = fitted_in_unit(learner.for_part(share), part)
         history = history or list(progress.history)
         progress.history.clear()
         fitted.append(one._replace(shared=one.shared.detach().double().cpu()))
@@ -300,7 +306,10 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         spread, shared = change, torch.cat([own[:n] + change[:n], shared[n:]])
     whole = task.objective.whole() is task.objective
     if task.objective.unknowns.size and best.fitted and whole:
-        shared = torch.cat([shared[:n], learned(task, done, splits[0], best.fitted[0])])
+        # What takes no steps has too few parameters to remember labels: its own values are best.
+        steps = best.learner.stops
+        values = learned(task, done, splits[0], best.fitted[0]) if steps else own[n:]
+        shared = torch.cat([shared[:n], values])
     return Final(done, best.learner, shared, spread, choice, apart)
 
 

@@ -375,15 +375,19 @@ def test_a_scale_for_each_kind_of_group():
         (sw.Difference(), PAIRS, "cancels out"),
         (sw.Direct(), ALONE, "has one member"),
         (sw.Max(), PAIRS, ""),
+        (sw.Rank(), PAIRS, "cancels out"),
+        (sw.Choice(), PAIRS, "cancels out"),
+        (sw.Ranking(), PAIRS, "cancels out"),
     ],
 )
 def test_what_sets_say_of_the_scale(inner, sets, words):
-    o = sw.Observations(sw.RandomEffect(inner), sets, [0.1, 0.5, -0.3])
+    y = inner.observe(np.array([0.1, 0.5, -0.3, 0.2, 1.0, 0.4]), sets).y
+    o = sw.Observations(sw.RandomEffect(inner), sets, y)
     found = untold_effects(sw.Normal(), [o])
     assert bool(found) == bool(words)
     assert words in "".join(found)
-    assert not untold_effects(sw.Normal(scale=1.0), [o])
-    known = sw.Observations(sw.RandomEffect(inner, scale=1.0), sets, [0.1, 0.5, -0.3])
+    assert bool(untold_effects(sw.Normal(scale=1.0), [o])) == (words == "cancels out")
+    known = sw.Observations(sw.RandomEffect(inner, scale=1.0), sets, y)
     assert not untold_effects(sw.Normal(), [known])
     direct = sw.Observations(sw.Direct(), [[0], [1]], [0.0, 1.0])
     assert bool(untold_effects(sw.Normal(), [o, direct])) == (words == "cancels out")

@@ -51,9 +51,9 @@ class RandomEffect(Aggregate):
     parameter of the fit, with `Observations(…, by=…)` one for each group of sets.
 
     Closed form for sums and means of normal targets. Elsewhere adaptive Gauss–Hermite integration,
-    6 nodes for one shift and 5 × 5 for the two of three classes; more classes are refused. The
+    7 nodes for one shift and 5 × 5 for the two of three classes; more classes are refused. The
     error of log p is below 1e-3 where scale is at most 1, for most sets below 1e-5, and below 0.01
-    where it is 1.5; more where p(y | u) has kinks or heavy tails (0.1 for single Laplace targets).
+    where it is 1.5; more where p(y | u) has kinks or heavy tails (0.04 for single Laplace targets).
     What is predicted of a row is that of a set with u = 0.
 
     >>> import setwise as sw

@@ -350,13 +350,16 @@ def map_parameters(d: Distribution, fn: Callable[[Tensor], Tensor]) -> Distribut
     Logits of a categorical distribution are normalised already and stay as they are.
     """
     values = {name: fn(value) for name, value in parameters(d).items()}
-    if isinstance(d, TorchCategorical):
-        out = TorchCategorical.__new__(type(d))
-        out.logits = out._param = values["logits"]
-        out._num_events = out.logits.shape[-1]
-        Distribution.__init__(out, out.logits.shape[:-1], validate_args=False)
-        return out
-    return with_parameters(d, values)
+    return normalised(**values) if isinstance(d, TorchCategorical) else with_parameters(d, values)
+
+
+def normalised(logits: Tensor) -> TorchCategorical:
+    """A categorical distribution with these logarithms of probabilities, which add up to one."""
+    out = TorchCategorical.__new__(TorchCategorical)
+    out.logits = out._param = logits
+    out._num_events = logits.shape[-1]
+    Distribution.__init__(out, logits.shape[:-1], validate_args=False)
+    return out
 
 
 def with_parameters(d: Distribution, values: dict[str, Tensor]) -> Distribution:

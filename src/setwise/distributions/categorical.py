@@ -12,7 +12,7 @@ from scipy.linalg import helmert
 from torch import Tensor
 from torch.distributions import Distribution
 
-from setwise.distributions.base import Discrete, Family, Repeat
+from setwise.distributions.base import Discrete, Family, Repeat, normalised
 from setwise.distributions.links import check_raw
 from setwise.distributions.special import log_sigmoid
 from setwise.numerics import logsumexp
@@ -84,7 +84,10 @@ class Categorical(Family):
         For two classes that is u itself, for class 1 against 0.
         """
         own: Tensor = d.logits
-        return cls.distribution(logits=own + repeat(u @ contrasts(own)), validate_args=False)
+        if own.shape[-1] > 2:
+            return cls.distribution(logits=own + repeat(u @ contrasts(own)), validate_args=False)
+        odds = own[..., 1] - own[..., 0] + repeat(u)[..., 0]
+        return normalised(torch.stack([log_sigmoid(-odds), log_sigmoid(odds)], -1))
 
     @classmethod
     def effect(cls, d: Any, u: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from setwise.distributions import Categorical, Family, Normal
+from setwise.identifiability.principle import identify
 from setwise.observations import Observations
 
 __all__ = ["untold_effects"]
@@ -24,7 +25,12 @@ def untold_effects(family: Family, observations: Sequence[Observations]) -> list
     (1, [])
     """
     alike = [o.aggregate.shares and bool(o.aggregate.learned) for o in observations]
-    if not any(alike) or not (family.n_spread or isinstance(family, Categorical)):
+    if not any(alike):
+        return []
+    unsure = [o for o, one in zip(observations, alike, strict=True) if one]
+    if family.located and all(identify(family, [o]).shift for o in unsure):
+        return ["What members of a set share cancels out of every y: its scale is not told."]
+    if not (family.n_spread or isinstance(family, Categorical)):
         return []
     if all(alike) and all((o.sets.individuals == 1).all() for o in observations):
         return [
@@ -36,8 +42,6 @@ def untold_effects(family: Family, observations: Sequence[Observations]) -> list
         return []
     table = np.concatenate([part for part in parts if part is not None])
     own, shared = (table / np.abs(table).max(0).clip(1e-300)).T
-    if not shared.any():
-        return ["What members of a set share cancels out of every y: its scale is not told."]
     if np.linalg.matrix_rank(np.column_stack([own, shared]), 1e-9) == 2:
         return []
     return [

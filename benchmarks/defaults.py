@@ -8,9 +8,10 @@ proportions  bags of 8, 64 and 512 rows of adult and magic, beside a mean-propor
 intervals    how many targets 90 % intervals of single rows hold, on eight data sets
 
 Every fit is one line of FOLDER/defaults-SECTION.csv; a run goes on where the last one stopped, and
-`--minutes` ends it. Seconds are those of one thread. Without a section all are measured, and what
-`python -m benchmarks.coverage` measures too. `python -m benchmarks.defaults_page` writes the page
-of the documentation from these files.
+`--minutes` ends it. Seconds are those of one thread. "auto" tries every library of trees that is
+installed: the figures of the documentation are of an environment that `pip install setwise` makes.
+Without a section all are measured, and what `python -m benchmarks.coverage` measures too.
+`python -m benchmarks.defaults_page` writes the page of the documentation from these files.
 """
 
 from __future__ import annotations
@@ -115,12 +116,11 @@ def auto_fits() -> Iterator[Fit]:
             (regression, ("means", "ranks")),
             (classification, ("counts", "pairs", "triplets")),
         ):
-            for name, kind, learner in product(names, kinds, SINGLE):
+            for name, kind, learner in product(names, kinds, POOL):
                 yield Fit(name, kind, learner, trial)
 
 
 POOL = ("auto", "linear", "lightgbm", "network")
-SINGLE = (*POOL, "xgboost", "catboost")
 
 
 def auto(one: Fit) -> Found:

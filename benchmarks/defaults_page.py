@@ -74,7 +74,7 @@ def intervals(found: Found) -> Iterator[str]:
 
 def auto(found: Found) -> Iterator[str]:
     """`learner="auto"` beside every single learner."""
-    singles = [k for k in defaults.SINGLE[1:] if any(one.learner == k for one in found)]
+    singles = [k for k in defaults.POOL[1:] if any(one.learner == k for one in found)]
     every = ["auto", *singles]
     cells = defaults.means(found)
     whole = common(cells, every)

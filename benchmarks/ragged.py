@@ -137,7 +137,7 @@ def _unknown(members: td.Distribution, *line_and_ties: Any) -> Tensor:
 
 def rankings(small: bool) -> Rows:
     """Rankings of nine members of unequal scales on even nodes."""
-    n = 4 if small else 128
+    n = 4 if small else 512
     for kind in ("normal", "gumbel"):
         other = order_probability, "log_ordered_evenly", _unknown
         found = _two_ways(sw.Ranking(), kind, 9, n, *other)

@@ -34,7 +34,9 @@ class Cell:
 
     dataset: str
     method: str
-    setting: str  # "protocol": the paper's model and budget; "best": our defaults
+    # "protocol": the paper's model and budget; "best": our best settings, some of them code beside
+    # the library, which each table's module describes
+    setting: str
     trial: int
 
 

@@ -81,6 +81,11 @@ def test_without_a_device_nothing_is_measured(monkeypatch, capsys):
     assert "no CUDA device" in capsys.readouterr().out
 
 
+def test_the_page_on_cuda_begins_as_it_is_written():
+    page = table.PAGE.with_name("speed-cuda.md")
+    assert page.read_text(encoding="utf-8").startswith(cuda.PAGE)
+
+
 def test_a_run_goes_on_where_the_last_one_stopped(tmp_path, capsys):
     def measure(one):
         measured.append(one)

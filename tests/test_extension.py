@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import importlib.util
 import sys
+from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -128,8 +130,47 @@ def test_noise():
     sw.checks.check_aggregate(noisy, sizes=[3])
     seen = noisy.observe(z, sw.Sets.random(N, 40, 3, seed=0), seed=0)
     assert np.isfinite(estimator(MajorityClass, "linear").fit(X, seen).score(X, seen))
-    with pytest.raises(TypeError, match="cannot be flipped"):
-        sw.Noisy(Range(), flip=0.5).observe(np.arange(30.0), sw.Sets.random(30, 30, 2), seed=0)
+
+
+def refused(make):
+    with pytest.raises(TypeError) as caught:
+        make()
+    return str(caught.value)
+
+
+def test_refused_noise_names_only_what_helps():
+    z, sets = np.arange(30.0), sw.Sets.random(30, 30, 2)
+    said = refused(lambda: sw.Noisy(Range(), flip=0.5).observe(z, sets, seed=0))
+    assert "cannot be flipped" in said
+    assert "linear in the targets" in said
+    assert "use Noisy" not in said
+    said = refused(lambda: sw.Noisy(Range(), normal=0.5))
+    assert "linear in the targets" in said
+    assert "flip" not in said
+    assert "use flip" in refused(lambda: sw.Noisy(MajorityClass(), laplace=0.5))
+    said = refused(lambda: sw.Noisy(sw.Mean(), flip=0.5).observe(z, sets, seed=0))
+    assert "use Noisy(…, normal=s)" in said
+
+
+@dataclass(frozen=True)
+class Contrast(sw.Aggregate):
+    """The first target plus twice the second."""
+
+    size: ClassVar[int | None] = 2
+    symmetric: ClassVar[bool] = False
+
+    def apply(self, z, sets, rng):
+        return sets.sum(z * torch.from_numpy(self.linear(sets)[0]).to(z))
+
+    def linear(self, sets):
+        return np.tile([1.0, 2.0], len(sets)), 0.0
+
+
+def test_noise_on_amounts_that_are_linear_needs_no_rule():
+    d = torch.distributions.Normal(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.25]))
+    found = sw.log_likelihood(sw.Noisy(Contrast(), normal=1.0), d, [[0, 1]], [4.0])
+    expected = torch.distributions.Normal(5.0, 1.5**0.5).log_prob(torch.tensor(4.0))
+    assert found[0] == pytest.approx(float(expected))
 
 
 def write(path, header, rows):

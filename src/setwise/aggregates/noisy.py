@@ -35,6 +35,7 @@ from setwise.sets import Sets
 __all__ = ["Noisy"]
 
 Matrix = tuple[tuple[float, ...], ...]
+LINEAR = "Sum, Mean, Difference, Direct, and what defines `linear`"
 FIRST = 0.1  # the share of flipped labels with which a fit begins
 
 
@@ -101,12 +102,12 @@ class Noisy(Aggregate):
                 f"the scale of noise on {type(self.aggregate).__name__} is not learned: give it, "
                 f"as in Noisy(…, {name}=2.0)"
             )
-        linear = self.aggregate.linear(Sets(np.zeros((0, self.size or 1), np.int64)))
-        if not counts and (linear is None or linear[1] > 0):
+        if not _adds(self.aggregate):
+            flip = "; if its y has a fixed list of values, use flip=p"
             raise TypeError(
-                f"{name} noise can be added to what is linear in the targets (Sum, Mean, "
-                f"Difference, Direct) and to Counts and Proportions, but not to "
-                f"{type(self.aggregate).__name__}; if its y has a fixed list of values, use flip=p"
+                f"{name} noise can be added to what is linear in the targets ({LINEAR}) and to "
+                f"Counts and Proportions, but not to {type(self.aggregate).__name__}"
+                + (flip if _listed(self.aggregate) else "")
             )
 
     def mirrored(self, y: NDArray[Any]) -> NDArray[Any] | None:
@@ -153,9 +154,11 @@ class Noisy(Aggregate):
         """The possible y without noise, which a flip chooses from."""
         found = self.aggregate.outcome(targets, size).values
         if found is None:
+            added = "use Noisy(…, normal=s) or Noisy(…, laplace=b)"
+            none = f"only amounts that are linear in the targets ({LINEAR}) can have noise"
             raise TypeError(
                 f"{self.aggregate!r} has no fixed list of outcomes, so its y cannot be flipped; "
-                f"use Noisy(…, normal=s) or Noisy(…, laplace=b)"
+                + (added if _adds(self.aggregate) else none)
             )
         return sorted(found) if isinstance(self.flip, tuple) else found
 
@@ -222,6 +225,18 @@ class Noisy(Aggregate):
             flip = 1 - min(row[i] for i, row in enumerate(flip))
         mostly = flip is not None and (isinstance(flip, str) or bool(np.all(np.array(flip) < 0.5)))
         return self.aggregate.alike(sets, y) if mostly else None
+
+
+def _adds(aggregate: Aggregate) -> bool:
+    """Whether noise can be added to its y."""
+    linear = aggregate.linear(Sets(np.zeros((0, aggregate.size or 1), np.int64)))
+    return isinstance(aggregate, Counts) or (linear is not None and linear[1] == 0)
+
+
+def _listed(aggregate: Aggregate) -> bool:
+    """Whether its y has a fixed list of values, at least for some targets."""
+    kinds = Targets(2, discrete=True), Targets(None, discrete=False)
+    return any(aggregate.outcome(t, aggregate.size or 2).values is not None for t in kinds)
 
 
 def _matrix(given: Any) -> Matrix:

@@ -1,5 +1,6 @@
 """The one home of −Σ log p(y) and its derivatives, in the raw parameters of rows."""
 
+from setwise.objective.autodiff import of_fixed_steps
 from setwise.objective.given import check_informative, listed, objective_of
 from setwise.objective.objective import Batch, Objective
 from setwise.objective.parts import Parts
@@ -26,6 +27,7 @@ __all__ = [
     "judge",
     "listed",
     "objective_of",
+    "of_fixed_steps",
     "respread",
     "surely_worse",
 ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import torch
@@ -14,13 +15,15 @@ from setwise.numerics import scatter_sum
 from setwise.objective.terms import SMALL, Point, Term, derivatives
 from setwise.observations import Observations
 
-__all__ = ["AutodiffPoint", "AutodiffTerm"]
+__all__ = ["AutodiffPoint", "AutodiffTerm", "of_fixed_steps"]
 
 PROBES = 16  # Hessian products spent on the diagonal of one set
 
 
 class AutodiffTerm(Term):
     """Any aggregate of any family, by automatic differentiation at the members."""
+
+    fixed_steps: ClassVar[bool] = True
 
     @classmethod
     def suits(cls, family: Family, observations: Observations) -> bool:
@@ -34,6 +37,11 @@ class AutodiffTerm(Term):
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return AutodiffPoint(self, raw, shared)
+
+
+def of_fixed_steps(term: Term) -> type[Term]:
+    """The class of terms with its value and gradient whose steps can be recorded and replayed."""
+    return type(term) if term.fixed_steps else AutodiffTerm
 
 
 class AutodiffPoint(Point):

@@ -55,6 +55,7 @@ class ClassTerm(AutodiffTerm):
     """−Σ weight · log p(y) over sets of rows that have classes."""
 
     of_classes: ClassVar[bool] = True
+    fixed_steps: ClassVar[bool] = False  # posteriors are found in one of two ways
 
     @classmethod
     def suits(cls, family: Family, observations: Observations) -> bool:

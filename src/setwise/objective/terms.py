@@ -103,6 +103,7 @@ class Term(ABC):
     quadratic: ClassVar[bool] = False  # in raw, where `least_squares` gives it
     of_classes: ClassVar[bool] = False  # raw parameters are logits, where a loss flattens out
     adds_up: ClassVar[bool] = True  # over sets; else `split` gives what does, for minibatches
+    fixed_steps: ClassVar[bool] = False  # of the gradient: none depends on numbers, or on the host
     slot: Slot | None = None  # where what is learned of the aggregate is; else `shared` has no more
 
     def __init__(self, family: Family, observations: Observations, n_rows: int) -> None:

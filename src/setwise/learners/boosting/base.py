@@ -12,7 +12,7 @@ import re
 import warnings
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple
@@ -24,6 +24,7 @@ from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
 from setwise._peers import ALONE, Peers
+from setwise._threads import torch_at_most
 from setwise.learners.base import Fitted, Learner, Model, Task
 from setwise.learners.boosting.leaves import Leaves, positive, solve_leaves
 from setwise.learners.boosting.trees import Trees
@@ -269,16 +270,9 @@ def _rows(X: Any, rows: NDArray[np.int64] | None) -> Any:
     return X.only(rows) if isinstance(X, Stored) else take_rows(X, rows)
 
 
-@contextmanager
-def _few_threads(objective: Objective) -> Iterator[None]:
+def _few_threads(objective: Objective) -> AbstractContextManager[None]:
     """One thread for torch where it has little to do: idle threads slow down the library's."""
-    threads = torch.get_num_threads()
-    if objective.quadratic:
-        torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
+    return torch_at_most(1) if objective.quadratic else nullcontext()
 
 
 class _Run:

@@ -13,9 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from setwise.learners.network.modules import Rows
-from setwise.objective import Objective
-from setwise.objective.autodiff import AutodiffTerm
-from setwise.objective.terms import Term
+from setwise.objective import Objective, Term, of_fixed_steps
 from setwise.observations import Observations
 from setwise.sets import Sets
 
@@ -90,9 +88,7 @@ class _Kind:
     def __init__(self, term: Term, n_batches: int, device: torch.device) -> None:
         o, n = term.observations, len(term.sets)
         self.like, self.n, self.n_batches = term, n, n_batches
-        # Posteriors of classes are found in one of two ways, which the host would have to choose.
-        own = isinstance(term, AutodiffTerm) and not term.of_classes
-        self.make = type(term) if own else AutodiffTerm
+        self.make = of_fixed_steps(term)
         self.members = torch.from_numpy(o.sets.indices.reshape(n, -1)).to(device)
         self.y = None if o.y is None else torch.as_tensor(o.y).to(device)
         self.size = math.ceil(n / n_batches)  # sets in a batch

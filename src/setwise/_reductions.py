@@ -100,6 +100,32 @@ class Reductions:
         n = len(self.indices)  # most tables that are not flat show it at the end
         return not n or bool(self.indices[-1] == n - 1 and (self.indices == np.arange(n)).all())
 
+    def tiled(self, times: int) -> Self:
+        """These sets so many times over, for a table that lists the members as often.
+
+        >>> from setwise import Sets
+        >>> Sets([[0, 1], [2]]).tiled(2).offsets.tolist()
+        [0, 2, 3, 5, 6]
+        """
+        if times == 1:
+            return self.flat
+        if times not in self._tiles:
+            sizes, number = np.tile(self.sizes, times), len(self.indices) * times
+            weights, counts = (
+                None if part is None else np.tile(part, times)
+                for part in (self.weights, self.counts)
+            )
+            made = self._trusted(
+                np.arange(number), offsets_of(sizes), weights, None, self.size, counts
+            )
+            made.__dict__["_is_flat"] = True
+            self._tiles[times] = made
+        return self._tiles[times]
+
+    @cached_property
+    def _tiles(self) -> dict[int, Self]:
+        return {}
+
     def expand(self) -> Self:
         """The same sets with each individual listed: a row that counts n times comes n times."""
         if self.counts is None:

@@ -28,14 +28,14 @@ FEW = 3  # nodes that show whether there are others, or heavy tails
 OFF = 1.25, 0.75  # widths: more than a normal law's own deviation, and its mean from the centre
 REACH, GRID = 6.0, 49  # scales that a grid reaches to, and its points
 
-LogDensity = Callable[[Tensor, Tensor], Tensor]  # of some sets, at a place for each of them
+LogDensity = Callable[[Tensor, Tensor], Tensor]  # of some sets, at several places for each of them
 
 
 class Nodes(NamedTuple):
     """Places for each set, and the logarithms of their weights: ∫ p N = Σ exp(log_weight) p."""
 
-    places: list[Tensor]  # each of (sets, directions)
-    log_weights: list[Tensor]  # each of (sets,), differentiable in the scale
+    places: Tensor  # (nodes, sets, directions)
+    log_weights: Tensor  # (nodes, sets), differentiable in the scale
 
 
 @cache
@@ -52,27 +52,29 @@ def _hermite(k: int, number: int) -> tuple[Tensor, Tensor]:
 def prior(scale: Tensor, k: int) -> Nodes:
     """Nodes for functions that change little within the scale, (sets,), of the normal law."""
     x, logs = (part.to(scale) for part in _hermite(k, NUMBER[k]))
-    return Nodes([scale[:, None] * at for at in x], [one.expand(len(scale)) for one in logs])
+    return Nodes(scale[:, None] * x[:, None], logs[:, None].expand(-1, len(scale)))
 
 
 def adapted(log_p: LogDensity, scale: Tensor, k: int) -> Nodes:
     """Nodes for p = exp(log_p), which may be much narrower than the law of this scale, (sets,).
 
-    `log_p(which, u)` is for the sets of these numbers. The places are constants: derivatives of the
-    sum are as exact as the sum.
+    `log_p(which, u)` is (places, sets), for the sets of these numbers and u of (places, sets,
+    directions). The nodes are constants: derivatives of the sum are as exact as the sum.
     """
     centre, factor = _centres(log_p, scale.detach(), k)
     if k == 1:
         centre, factor = _wide(log_p, scale.detach(), centre, factor)
     x, logs = (part.to(scale) for part in _hermite(k, NUMBER[k]))
     size = factor[:, 0, 0].abs().log() if k == 1 else torch.linalg.slogdet(factor)[1]
-    places, weights = [], []
-    for at, log in zip(x, logs, strict=True):
-        u = centre + factor @ at
-        places.append(u)
-        own = 0.5 * (u / scale[:, None]).square().sum(1) + k * scale.log()
-        weights.append(log + 0.5 * at.square().sum() + size - own)
-    return Nodes(places, weights)
+    places = centre + _along(factor, x)
+    own = 0.5 * (places / scale[:, None]).square().sum(-1) + k * scale.log()
+    each = logs + 0.5 * x.square().sum(1)
+    return Nodes(places, each[:, None] + size - own)
+
+
+def _along(factor: Tensor, x: Tensor) -> Tensor:
+    """factor · x of each set and each of the x, (places, directions): (places, sets, directions)."""
+    return (factor @ x.mT).permute(2, 0, 1)
 
 
 @torch.no_grad()
@@ -87,8 +89,8 @@ def _centres(log_p: LogDensity, scale: Tensor, k: int) -> tuple[Tensor, Tensor]:
         middle, width, s = centre[left], factor[left], scale[left][:, None]
 
         def joint(x: Tensor) -> Tensor:
-            u = middle + width @ x  # noqa: B023
-            return log_p(left, u) - 0.5 * (u / s).square().sum(1)  # noqa: B023
+            u = middle + _along(width, x)  # noqa: B023
+            return log_p(left, u) - 0.5 * (u / s).square().sum(-1)  # noqa: B023
 
         here, slope, bend = _parabola(joint, k, scale)
         good = here.isfinite()
@@ -113,8 +115,8 @@ def _wide(
     """The same; mean and deviation from a grid where one maximum does not say all."""
 
     def moments(which: Tensor, x: Tensor, log: Tensor) -> tuple[Tensor, Tensor]:
-        each = [log_p(which, at * scale[which][:, None]) for at in x]
-        weight = (torch.stack(each, 1) + log).softmax(1)
+        each = log_p(which, x[:, None, None] * scale[which][:, None])
+        weight = (each.T + log).softmax(1)
         mean = weight @ x
         deviation = (weight * (x - mean[:, None]).square()).sum(1).sqrt()
         return mean * scale[which], deviation * scale[which]
@@ -136,16 +138,20 @@ def _wide(
 def _parabola(f: Callable[[Tensor], Tensor], k: int, like: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """f at 0, and its slope and negative second derivatives there from differences."""
     eye = torch.eye(k).to(like)
-    here = f(torch.zeros_like(eye[0]))
-    up = [f(one) - here for one in eye]
-    down = [f(-one) - here for one in eye]
+    pairs = list(itertools.combinations(range(k), 2))
+    corners = [eye[i] + eye[j] for i, j in pairs]
+    here, *others = f(torch.stack([torch.zeros_like(eye[0]), *eye, *-eye, *corners]))
+    up, down, both = ([one - here for one in part] for part in _cut(others, k))
     slope = torch.stack([(a - b) / 2 for a, b in zip(up, down, strict=True)], 1)
     bend = like.new_zeros((len(here), k, k))
     for i in range(k):
         bend[:, i, i] = -(up[i] + down[i])
-        for j in range(i):
-            both = f(eye[i] + eye[j]) - here
-            bend[:, i, j] = bend[:, j, i] = -(both - up[i] - up[j])
+    for (i, j), corner in zip(pairs, both, strict=True):
+        bend[:, i, j] = bend[:, j, i] = -(corner - up[i] - up[j])
     most = 1e12
     slope, bend = (part.nan_to_num(0.0, most, -most) for part in (slope, bend))
     return here, slope, bend
+
+
+def _cut(values: list[Tensor], k: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
+    return values[:k], values[k : 2 * k], values[2 * k :]

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.distributions import Distribution, Normal
+from torch.distributions import Distribution, Normal, Poisson
 
 from setwise._math.adaptive_nodes import NUMBER, Nodes, adapted, prior
 from setwise.distributions import (
@@ -38,6 +39,7 @@ from setwise.sets import Sets
 
 __all__ = ["RandomEffect"]
 
+AT_ONCE = 1 << 14  # members, counted at each place, of which the rule is asked at once
 FIRST = 0.5  # the scale with which a fit begins, of log odds and of logarithms of means
 
 
@@ -212,6 +214,21 @@ def _normal(aggregate: RandomEffect, distribution: Normal, sets: Sets, y: Tensor
     return out.to(y.dtype)
 
 
+@likelihood(RandomEffect, Poisson, exact=False, counts=True)
+def _poisson(
+    aggregate: RandomEffect, distribution: Poisson, sets: Sets, y: Tensor | None
+) -> Tensor:
+    """Of plain sums only the sets' total rates matter, which the shift multiplies."""
+    linear = aggregate.aggregate.linear(sets)
+    if linear is None or (linear[0] != 1).any() or linear[1]:
+        return _effect(aggregate, distribution, sets, y)
+    rates = distribution.rate
+    if sets.counts is not None:
+        rates = rates * sets.tensor("counts", rates)
+    totals = Poisson(sets.sum(rates), validate_args=False)
+    return _effect(aggregate, totals, Sets(np.arange(len(sets))[:, None]), y)
+
+
 def _nodes(aggregate: RandomEffect, d: Distribution, sets: Sets, y: Any) -> Nodes:
     """Nodes for the integral over the shifts of each set."""
     like = next(iter(_tensors(d)))
@@ -231,12 +248,23 @@ def _nodes(aggregate: RandomEffect, d: Distribution, sets: Sets, y: Any) -> Node
 
 def _logs(aggregate: RandomEffect, d: Distribution, sets: Sets, y: Any, nodes: Nodes) -> Tensor:
     """log of weight · p(y | u) at each node, (sets, nodes)."""
-    found = [
-        log_weight + _shifted(aggregate.aggregate, d, sets, y, u)
-        for u, log_weight in zip(*nodes, strict=True)
-    ]
-    return torch.stack(found, 1)
+    return (nodes.log_weights + _shifted(aggregate.aggregate, d, sets, y, nodes.places)).mT
 
 
 def _shifted(aggregate: Aggregate, d: Distribution, sets: Sets, y: Any, u: Tensor) -> Tensor:
-    return evaluate(aggregate, shifted(d, u, sets.repeat), sets, y)
+    """log p(y | u), (places, sets), for u of (places, sets, shifts): of several places at once."""
+    found = []
+    for places in u.split(max(1, AT_ONCE // max(1, len(sets.indices)))):
+        times = len(places)
+        again, each, members, seen = sets.tiled(times), aggregate, d, y
+        if times > 1:
+            each = aggregate.take(np.tile(np.arange(len(sets)), times))
+            members = map_parameters(d, partial(_tiled, times=times))
+            seen = None if y is None else _tiled(y, times)
+        one = shifted(members, places.flatten(0, 1), again.repeat)
+        found.append(evaluate(each, one, again, seen).view(times, len(sets)))
+    return torch.cat(found)
+
+
+def _tiled(values: Tensor, times: int) -> Tensor:
+    return values.repeat(times, *[1] * (values.ndim - 1))

@@ -14,7 +14,7 @@ from torch.distributions import Distribution
 
 from setwise.distributions.base import Discrete, Family, Repeat, normalised
 from setwise.distributions.links import check_raw
-from setwise.distributions.special import log_sigmoid
+from setwise.distributions.special import log_sigmoid, log_sigmoids
 from setwise.numerics import logsumexp
 
 __all__ = ["Categorical", "contrasts"]
@@ -87,7 +87,7 @@ class Categorical(Family):
         if own.shape[-1] > 2:
             return cls.distribution(logits=own + repeat(u @ contrasts(own)), validate_args=False)
         odds = own[..., 1] - own[..., 0] + repeat(u)[..., 0]
-        return normalised(torch.stack([log_sigmoid(-odds), log_sigmoid(odds)], -1))
+        return normalised(torch.stack(log_sigmoids(odds), -1))
 
     @classmethod
     def effect(cls, d: Any, u: Tensor) -> Tensor:

@@ -50,8 +50,14 @@ def log_sigmoid(x: Tensor) -> Tensor:
     >>> log_sigmoid(torch.tensor([-80.0, 0.0]))
     tensor([-80.0000,  -0.6931])
     """
+    return log_sigmoids(x)[1]
+
+
+def log_sigmoids(x: Tensor) -> tuple[Tensor, Tensor]:
+    """log(1 / (1 + eˣ)) and log(1 / (1 + e⁻ˣ)), which add up to one as probabilities."""
     left = x < 0
-    return torch.where(left, x, 0.0) - torch.where(left, x, -x).exp().log1p()
+    rest = torch.where(left, x, -x).exp().log1p()
+    return torch.where(left, 0.0, -x) - rest, torch.where(left, x, 0.0) - rest
 
 
 def log1p_square(z: Tensor) -> Tensor:

@@ -132,7 +132,10 @@ def observe(
         if spec.rows_columns:
             keys = [table.keys(name) for name in spec.rows_columns]
             lines = [[column[i] for column in keys] for i in block.records]
-            told = made.pointed(told, lines, spec.rows_columns)
+            try:
+                told = made.pointed(told, lines, spec.rows_columns, rows.order(id_column))
+            except SetError as error:
+                raise block.explain(error) from None
     weight = _weights(block) if spec.weight else None
     try:
         block.observations = sw.Observations(

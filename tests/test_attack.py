@@ -14,8 +14,8 @@ from tests.attack import calls, damage, traces
 from tests.attack.outcome import Case, Tally
 from tests.attack.sandbox import run_each
 
-# of each part so many cases: some fifteen seconds of a processor
-FEW = {"fuzz": 90, "races": 2, "commands": 30}
+# of each part so many cases: about a minute of a processor
+FEW = {"fuzz": 90, "kills": 4, "races": 2, "disks": 1, "commands": 30}
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and limits")
 

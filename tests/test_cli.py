@@ -418,6 +418,8 @@ def test_mistakes_in_json_lines_and_parquet(data):
         (f"{MEANS} --set n_estimators", ["name=value"]),
         (f"{MEANS} --on-missing never", ["--on-missing is drop or error"]),
         (f"{MEANS} --seed {'9' * 400}", ["--seed is a whole number from 0 to 4294967295"]),
+        (f"{MEANS} --missing ?,drop", ["--missing names texts", "--on-missing drop"]),
+        (f"{MEANS} --missing error", ["--missing names texts", "--on-missing error"]),
         (f"{MEANS} --missing \udcff", ["--missing '\\udcff': this text is not UTF-8"]),
         (f"{MEANS} --learner lightgbm --set objective=l2", ["likelihood"]),
         (f"{MEANS} --set n_estimators=5", ["a learner that you name", "--learner lightgbm"]),
@@ -429,6 +431,15 @@ def test_mistakes_in_json_lines_and_parquet(data):
 )
 def test_wrong_options_are_said_in_one_line(data, options, parts):
     mistake(f"fit people.csv --id name {options}", *parts)
+
+
+@pytest.mark.parametrize(
+    "options", [f"--seed {'9' * 5000}", f"--{'x' * 5000}", "--eval 'a" + " b" * 999 + "'"]
+)
+def test_long_values_are_cut(options):
+    said = call(f"fit people.csv {options}").stderr
+    assert "…" in said
+    assert len(said) < 2500
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,13 @@ def test_what_is_not_clear_says_which_option_makes_it_so(players):
     mistake(f"{FIT} left,right --y result", "what 'home' means is not clear", "--positive home")
 
 
+def test_a_winner_who_did_not_play_is_named(players):
+    players.assign(result=players.left.where(players.index != 4, "p0")).to_csv(
+        "games.csv", index=False
+    )
+    mistake(f"{FIT} left,right --y result", "games.csv, line 6, column result", "in every line")
+
+
 def test_ties_ask_for_a_margin(players):
     result = np.where(players.gap.abs() < 0.5, "tie", np.where(players.gap > 0, "A", "B"))
     players.assign(result=result).to_csv("games.csv", index=False)
@@ -162,6 +169,10 @@ def test_slides_of_patients(tmp_path, monkeypatch):
     assert "Note: patients" not in quiet
     assert "left out: 1 group that is there twice" in quiet
     mistake(f"{line} --on-missing error", "patients.csv, line", "there twice", "--on-missing drop")
+    labels.assign(ill=labels.ill.map({"yes": "ill", "no": "well"})).to_csv(
+        "patients.csv", index=False
+    )
+    mistake(line, "AnyPositive(positive=1): y is", "say which one", "as in --positive ")
     labels.assign(ill="yes").to_csv("patients.csv", index=False)  # two different y for one patient
     changed = pd.concat([labels, pd.DataFrame({"patient": ["P000"], "ill": ["no"]})])
     changed.assign(ill=["yes"] * len(labels) + ["no"]).to_csv("patients.csv", index=False)

@@ -451,6 +451,10 @@ def test_labels_without_any_bearing_on_the_features_warn():
         sw.AggregateRegressor("normal", em, random_state=0, validation=None, verbose=0).fit(
             X, means
         )
+    with pytest.warns(ConvergenceWarning) as found:
+        sw.AggregateRegressor("normal", em, random_state=0, verbose=0).fit(X, means)
+    assert len(found) == 1  # of ten fits to parts of the sets
+    assert "no better than a constant" in str(found[0].message)
 
 
 def test_folds_do_not_depend_on_the_order_of_the_sets():

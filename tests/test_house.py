@@ -96,3 +96,12 @@ def test_the_architecture_page_has_every_package():
     names = {p.stem for p in SOURCE.glob("*.py")} | {p.parent.name for p in SOURCE.glob("*/*.py")}
     ours = {name for name in names if name == "_math" or not name.startswith("_")}
     assert sorted(listed) == sorted(ours)
+
+
+def test_the_changelog_begins_with_this_version():
+    """A release is refused where it does not."""
+    version = re.search(r'^version = "(.*)"$', (ROOT / "pyproject.toml").read_text(), re.M)
+    first = re.search(r"^## \[(.*?)\]", (ROOT / "CHANGELOG.md").read_text(), re.M)
+    assert version
+    assert first
+    assert first[1] == version[1]

@@ -59,6 +59,8 @@ def regressor(learner, **options):
 
 SLOW = {
     "lightgbm": lambda: sw.LightGBM(n_estimators=50, min_child_samples=5),
+    "xgboost": lambda: sw.XGBoost(n_estimators=50),
+    "catboost": lambda: sw.CatBoost(n_estimators=50),
     "network": lambda: sw.Network(epochs=50),
     "em": lambda: sw.EM(LinearRegression(), patience=50),
     "ensemble": lambda: sw.Ensemble(sw.LightGBM(n_estimators=8), n=30),

@@ -100,8 +100,38 @@ def test_a_y_may_name_the_member(make):
 def test_a_y_of_numbers_may_be_ids():
     pairs = [(4, 5), (6, 4)]
     assert sw.Observations.from_ids(sw.Rank(), pairs, [4, 5, 6], [5, 6]).y.tolist() == [0.0, 1.0]
-    pairs = [(0, 1), (2, 0)]  # what could be both is the number that it is
-    assert sw.Observations.from_ids(sw.Rank(), pairs, [0, 1, 2], [1, 0]).y.tolist() == [1.0, 0.0]
+    pairs = [(0, 1), (2, 3)]  # who is not in its set did not win: these are numbers
+    assert sw.Observations.from_ids(sw.Rank(), pairs, range(4), [1, 0]).y.tolist() == [1.0, 0.0]
+    assert sw.Observations.from_ids(sw.Rank(), [(1, 0)], range(4), [1]).y.tolist() == [1.0]
+    best = sw.Observations.from_ids(sw.Choice(), [range(10, 20)], range(20), [19])
+    assert best.y.tolist() == [9]
+    odd = sw.Triplet(three_way=True)
+    assert sw.Observations.from_ids(odd, [(3, 4, 5)] * 2, range(9), [0, 1]).y.tolist() == [0, 1]
+    assert sw.Observations.from_ids(odd, [("a", "b", "c")], "abc", ["c"]).y.tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("pairs", "ids", "winners", "message"),
+    [
+        ([("B", "A"), ("B", "A"), ("C", "D")], "ABCD", "AAA", r"set 2 has y = 'A'.*\['C', 'D'\]"),
+        ([("q", "p"), ("r", "s")], "pqrs", "pp", "set 1 has y = 'p'"),
+        ([("C", "D")], "ABCD", "A", "set 0 has y = 'A'.*write first or second"),
+        ([("E", "A"), ("B", "A"), ("C", "D")], "ABCD", "AAA", "set 2 has y = 'A'"),
+        ([(4, 5), (6, 4)], [4, 5, 6], [5, 5], "set 1 has y = 5"),
+        ([(2, 1), (3, 1)], [1, 2, 3], [1, 1], "set 0 has y = 1.*may be a number or the id"),
+        ([("2", "1")], ["1", "2"], ["1"], "may be a number or the id.*write first or second"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:.*left out")
+def test_a_winner_who_did_not_play_is_said(pairs, ids, winners, message):
+    """Letters and the numbers 0 and 1 have another meaning, which was not meant here."""
+    with pytest.raises(sw.SetError, match=message):
+        sw.Observations.from_ids(sw.Rank(), pairs, list(ids), list(winners))
+
+
+def test_words_make_it_clear():
+    pairs, words = [(2, 1), (3, 1)], ["first", "second"]
+    assert sw.Observations.from_ids(sw.Rank(), pairs, [1, 2, 3], words).y.tolist() == [1.0, 0.0]
 
 
 @FRAMES

@@ -21,7 +21,7 @@ from setwise._matching import (
     match_groups,
     settle,
 )
-from setwise.errors import absent
+from setwise.errors import SetError, absent
 from setwise.frames import is_frame
 from setwise.sets import Sets
 
@@ -125,7 +125,8 @@ class ByName:
 
         `members` and `ids` are those of `Sets.from_ids`, and `y` has one entry for each line. Where
         y points at a member (`Rank`, `Choice`, `Triplet`), it may be the member's id, or the name
-        of the column that has it. Without y, `Rank` takes the first for the winner.
+        of the column that has it. Where that and a number are both possible, it is an error; so is
+        an id of a row that is not in its set. Without y, `Rank` takes the first for the winner.
 
         Sets without y, with an empty field or with an id of no row are left out, see `from_groups`.
 
@@ -142,7 +143,7 @@ class ByName:
         sets, kept, left = listed_members(lines, place, known, aggregate.size)
         some = None if told is None else told.take(kept)
         if some is not None:
-            some = aggregate.pointed(some, [lines[i] for i in kept], columns)
+            some = _pointed(aggregate, some, lines, kept, columns, place)
         counts = settle(left, missing)
         weight, by = (None if v is None else np.asarray(v)[kept] for v in (weight, by))
         return cls._made(aggregate, sets, some, counts, positive, classes, weight, by)
@@ -163,6 +164,21 @@ class ByName:
         out.left_out = left_out
         made: Self = out
         return made
+
+
+def _pointed(
+    aggregate: Aggregate,
+    y: Given,
+    lines: Sequence[Sequence[Any]],
+    kept: Ints,
+    columns: Sequence[str],
+    place: Mapping[Any, int],
+) -> Given:
+    """y of the lines that are kept, with numbers where it points at members."""
+    try:
+        return aggregate.pointed(y, [lines[i] for i in kept], columns, place)
+    except SetError as error:
+        raise SetError(int(kept[error.set]), error.said) from None
 
 
 def grouped(

@@ -276,11 +276,11 @@ class Encoder:
 
 
 def _table(frame: Any) -> Any:
-    table = nw.from_native(frame, eager_only=True)
-    twice = [name for name, count in Counter(map(str, table.columns)).items() if count > 1]
+    names = frame.column_names if hasattr(frame, "column_names") else frame.columns
+    twice = [name for name, count in Counter(map(str, names)).items() if count > 1]
     if twice:
-        raise ValueError(f"X has more than one column {twice[0]!r}")
-    return table
+        raise ValueError(f"X has more than one column {twice[0]!r}: each needs a name of its own")
+    return nw.from_native(frame, eager_only=True)
 
 
 def _column(name: str, column: Any, as_category: bool) -> Column | str:

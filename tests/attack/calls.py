@@ -14,7 +14,7 @@ from scipy import sparse
 from sklearn.tree import DecisionTreeClassifier, DecisionTreeRegressor
 
 import setwise as sw
-from tests.attack.models import SMALL, TWO
+from tests.attack.models import SMALL, TWO, frame
 from tests.attack.outcome import Case
 from tests.attack.sandbox import run_each
 
@@ -139,6 +139,11 @@ ALIKE: dict[str, tuple[bool, Fit, str]] = {
         False,
         lambda l, v: number(l, v).fit(X.astype(str).astype(object) + "a", MEANS),
         "data frame",
+    ),
+    "a name that two columns have": (
+        False,
+        lambda l, v: number(l, v).fit(frame()[["x", "x", "flag"]].iloc[:60], MEANS),
+        "X has more than one column 'x'",
     ),
     "no features": (False, lambda l, v: number(l, v).fit(X[:, :0], MEANS), "X has no features"),
     "no rows": (False, lambda l, v: number(l, v).fit(X[:0], MEANS), "X has only 0 rows"),

@@ -103,6 +103,7 @@ def _commands(rng: np.random.Generator, times: int, folder: Path) -> Iterator[Ca
            "bag", "--learner", "linear", "--out", "model"]  # fmt: skip
     commands: dict[str, tuple[Any, list[str]]] = {
         "fit": (app, fit),
+        "fit, report": (app, [*fit, "--report", "report.html"]),
         "predict": (app, ["predict", "model", "rows.csv", "--out", "p.csv"]),
         "predict, parquet": (app, ["predict", "model", "rows.csv", "--out", "p.parquet"]),
         "predict, json": (app, ["predict", "model", "rows.csv", "--out", "p.jsonl"]),

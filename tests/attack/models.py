@@ -99,6 +99,7 @@ def fits() -> Iterator[tuple[str, Any, Any, Any, dict[str, Any]]]:
     yield "linear, sparse", number("linear"), sparse.csr_matrix(X), means, {}
     yield "lightgbm, poisson", number(TWO[1], "poisson"), X, totals, {}
     yield "linear, words", sw.AggregateClassifier(["a", "b", "c"], "linear", **short), X, counts, {}
+    yield from learned_besides(X, z, classes)
     estimators = [
         (number, RandomForestRegressor(3, random_state=0), means),
         (number, GradientBoostingRegressor(n_estimators=3), means),
@@ -119,6 +120,29 @@ def fits() -> Iterator[tuple[str, Any, Any, Any, dict[str, Any]]]:
         yield f"em, {type(estimator).__name__}", made(learner), X, observations, {}
     glm = sw.EM(PoissonRegressor(), max_iter=2, folds=2)
     yield "em, PoissonRegressor", number(glm, "poisson"), X, totals, {}
+
+
+def learned_besides(X: Any, z: Any, classes: Any) -> Iterator[tuple[str, Any, Any, Any, Any]]:
+    """Fits that learn noise, effects of sets or ranks of features beside the rows."""
+    pairs, sets = sw.Sets.random(N_ROWS, 90, 2, seed=2), sw.Sets.random(N_ROWS, 60, 3, seed=1)
+    means, same = sw.Mean().observe(z, sets).y, sw.Similarity().observe(classes, pairs).y
+    above = sw.Rank().observe(z, pairs).y
+    who = np.array(["ann", "bob", "cy"])[np.arange(90) % 3]
+    flips = sw.Noisy(sw.Similarity(), flip="learned"), sw.Noisy(sw.Rank(), flip="learned")
+    noise, effect = sw.Noisy(sw.Mean(), normal="learned"), sw.RandomEffect(sw.Mean())
+    short: dict[str, Any] = {"verbose": 0, "random_state": 0, "validation": None}
+    label = sw.AggregateClassifier(3, "linear", n_restarts=1, **short)
+    linear, trees = (sw.AggregateRegressor(learner=one, **short) for one in TWO)
+    ranks = sw.AggregateRegressor(learner=sw.Network(**SMALL["network"], inputs="ranks"), **short)
+    seen = sw.Observations
+    yield "flips, classes", label, X, seen(flips[0], pairs, same), {}
+    yield "flips by, classes", label, X, seen(flips[0], pairs, same, by=who), {}
+    yield "flips, pairs", linear, X, seen(flips[1], pairs, above), {}
+    yield "noise by, means", linear, X, seen(noise, sets, means, by=who[:60]), {}
+    yield "effect, means", linear, X, seen(effect, sets, means), {}
+    yield "effect by, means", trees, X, seen(effect, sets, means, by=np.arange(60) % 2), {}
+    yield "network of ranks, numbers", ranks, X, sw.Mean().observe(z, sets), {}
+    yield "network of ranks, frame", ranks, frame(), sw.Mean().observe(z, sets), {}
 
 
 def save_models(folder: Path, every: int = 1) -> dict[str, Path]:

@@ -73,7 +73,7 @@ def adapted(log_p: LogDensity, scale: Tensor, k: int) -> Nodes:
 
 
 def _along(factor: Tensor, x: Tensor) -> Tensor:
-    """factor · x of each set and each of the x, (places, directions): (places, sets, directions)."""
+    """factor · x of each set and each of x, (places, directions): (places, sets, directions)."""
     return (factor @ x.mT).permute(2, 0, 1)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,7 +81,7 @@ class Teams(Aggregate):
         self.places(sets)
         return self.aggregate.check(self.teams(sets), y)
 
-    def pointed(self, y: Given, lines: Sequence[Sequence[Any]], columns: Sequence[str]) -> Given:
+    def pointed(self, y: Given, lines: Any, columns: Sequence[str], ids: Container[Any]) -> Given:
         return y  # names of members do not tell teams
 
     def teams(self, sets: Sets) -> Sets:

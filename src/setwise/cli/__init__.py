@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,6 +15,7 @@ from setwise.errors import in_short
 __all__ = ["COMMANDS", "app"]
 
 LONGEST = 800  # letters of an error
+LONGEST_WORD = 200  # letters of a value that an error repeats
 
 # Command `x` is the function `x` of the module `setwise.cli.x`, which --help does not import. Here
 # stands the first line of its docstring.
@@ -49,6 +51,16 @@ class _Commands(TyperGroup):
         except KeyboardInterrupt:
             typer.secho("Interrupted: nothing was written", err=True, fg="yellow")
             raise typer.Exit(INTERRUPTED) from None
+        except Exception as error:  # of typer: a value that is no number, an unknown option
+            if isinstance(said := getattr(error, "message", None), str):
+                error.message = _cut(said)  # type: ignore[attr-defined]
+            raise
+
+
+def _cut(said: str) -> str:
+    """An error of typer, whose long words are values that were given: no more of them."""
+    words = re.sub(rf"(\S{{{LONGEST_WORD}}})\S+", r"\1…", said)
+    return words if len(words) <= LONGEST else words[: LONGEST - 1] + "…"
 
 
 def _load(name: str) -> Any:

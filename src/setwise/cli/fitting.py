@@ -45,6 +45,11 @@ class Fitting:
             )
         if not 0 <= spec.seed < 2**32:
             raise Mistake(f"--seed is a whole number from 0 to {2**32 - 1}")
+        for word in {"drop", "error"} & {*spec.missing}:
+            raise Mistake(
+                f"--missing names texts that mean a missing value; what to do about rows and sets "
+                f"that match nothing is --on-missing {word}"
+            )
         if spec.on_missing not in ("", "drop", "error"):
             raise Mistake(f"--on-missing is drop or error, got {spec.on_missing}")
         self.learner = learner(spec.learner, spec.set)

@@ -28,13 +28,15 @@ if TYPE_CHECKING:
 __all__ = ["Block", "class_numbers", "in_options", "members_file", "observe", "prepare"]
 
 Ints = NDArray[np.int64]
-# How errors speak of arguments in Python, and how the command line says the same.
+# How errors speak of arguments in Python, and how the command line says the same. The first
+# argument of AnyPositive(positive=1) is none of these: an aggregate is shown as it is.
 SPOKEN = (
-    (r"positive=['\"]?([^'\", ]+)['\"]?", r"--positive \1"),
+    (r"(?<!\()positive=['\"]?([^'\", ]+)['\"]?", r"--positive \1"),
+    (r"positive= ", "--positive "),
     (r"AggregateClassifier\(3\) or .*\]\)\. Where .*", "--classes 3 or --classes a,b,c"),
     (r"Observations\(…, classes=\[(.*?)\]\)", r"--classes \1"),
     (r"classes=\[(.*?)\]", r"--classes \1"),
-    (r"n_classes", "--classes"),
+    (r"(?<!\()n_classes", "--classes"),
     (r"Rank\(tie_margin=…\)", "--observe rank:tie_margin=…"),
     (r'missing="(drop|error)"', r"--on-missing \1"),
     (r"use AggregateRegressor for numbers", "leave --classes out where targets are numbers"),
@@ -132,7 +134,10 @@ def observe(
         if spec.rows_columns:
             keys = [table.keys(name) for name in spec.rows_columns]
             lines = [[column[i] for column in keys] for i in block.records]
-            told = made.pointed(told, lines, spec.rows_columns)
+            try:
+                told = made.pointed(told, lines, spec.rows_columns, rows.order(id_column))
+            except SetError as error:
+                raise block.explain(error) from None
     weight = _weights(block) if spec.weight else None
     try:
         block.observations = sw.Observations(

@@ -71,6 +71,11 @@ class Task:
         return self.objective.learned(self.free)
 
     @property
+    def on_trial(self) -> bool:
+        """Whether held-out sets judge what comes of this fit, and say so where it is no good."""
+        return "-part" in self.stage
+
+    @property
     def intercept(self) -> Intercept:
         """`raw` and `shared` as the model without features."""
         return Intercept(self.raw, self.shared)

@@ -6,7 +6,7 @@ import copy
 import dataclasses
 import warnings
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from importlib import import_module
 from typing import Any, ClassVar, NamedTuple, Self
 
@@ -22,7 +22,8 @@ from setwise._subclasses import concrete_subclasses
 from setwise.distributions import Family, point_estimate
 from setwise.errors import SetError
 from setwise.likelihood.outcome import Number, Numbered, Outcome, SetSizes, Targets
-from setwise.likelihood.texts import TIES, as_number, class_codes
+from setwise.likelihood.pointing import Lines, pointed
+from setwise.likelihood.texts import class_codes
 from setwise.likelihood.unknown import Unknown
 from setwise.observations import Observations
 from setwise.sets import Sets
@@ -97,21 +98,17 @@ class Aggregate(ABC):
         values, known = self.outcome(Targets(), None).read(columns)
         return y._replace(values=values), known
 
-    def pointed(self, y: Given, lines: Sequence[Sequence[Any]], columns: Sequence[str]) -> Given:
-        """y as texts and numbers, where it names members: by their ids in lines, or by columns."""
-        pointing = self.outcome(Targets(2, discrete=True), None).members
-        if not pointing or np.ndim(y.values) != 1:
+    def pointed(self, y: Given, lines: Lines, columns: Sequence[str], ids: Container[Any]) -> Given:
+        """y as texts and numbers, where it names members: by their ids in lines, or by columns.
+
+        `ids` are those of all rows.
+        """
+        outcome = self.outcome(Targets(2, discrete=True), None)
+        if not outcome.members or np.ndim(y.values) != 1:
             return y
-        values = y.listed(self)
-        if {*map(as_number, values)} <= {*pointing, 0.5}:
-            return y  # numbers that mean what they are
-        out: list[Any] = []
-        for value, line in zip(values, lines, strict=True):
-            at = line.index(value) if value in line else None
-            at = columns.index(value) if at is None and value in columns else at
-            if at is None and not (isinstance(value, str) and value.strip().casefold() in TIES):
-                return y
-            out.append(value if at is None else pointing[at])
+        out = pointed(self, outcome, y.listed(self), lines, columns, ids)
+        if out is None:
+            return y
         return y._replace(values=out, texts=any(isinstance(v, str) for v in out))
 
     def check_y(self, sets: Sets, y: Any) -> NDArray[Any] | None:

@@ -126,6 +126,10 @@ class Outcome(ABC):
         """The y where none is given: the members are listed in the order it stands for."""
         return next((value for value in self.members if value is not None), None)
 
+    def points_at(self, place: int) -> float | None:
+        """The y that points at the member in this place."""
+        return self.members[place] if place < len(self.members) else None
+
     def told(self, y: Any) -> int | None:
         """The least number of classes that y implies."""
         return None
@@ -277,6 +281,9 @@ class Position(Outcome):
     @property
     def values(self) -> Sequence[float] | None:
         return None if self.size is None else range(self.size)
+
+    def points_at(self, place: int) -> float:
+        return float(place)
 
     def numbered(
         self, who: object, y: Given, positive: Any, classes: Sequence[Any] | None

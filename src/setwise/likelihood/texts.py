@@ -16,7 +16,7 @@ import numpy as np
 from setwise.errors import SetError
 from setwise.frames import key
 
-__all__ = ["TIES", "against", "as_number", "class_codes", "spoken_numbers", "words_of"]
+__all__ = ["ORDINALS", "TIES", "against", "as_number", "class_codes", "spoken_numbers", "words_of"]
 
 YES_NO = {
     **dict.fromkeys(("yes", "true", "positive", "y", "t", "pos", "present"), 1.0),

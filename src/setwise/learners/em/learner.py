@@ -125,7 +125,8 @@ class EM(Learner):
                 f"{self!r}: no iteration gave a finite likelihood; allow at least one, and check "
                 f"that the estimator's predictions are finite"
             )
-        if task.guide is None and kept.score < start.score - self.tol:
+        worse = task.guide is None and kept.score < start.score - self.tol
+        if worse and not task.on_trial:
             warnings.warn(
                 f"{self!r} explains the sets less well than a model without features (mean "
                 f"log-likelihood {kept.score:.4g} against {start.score:.4g}): the estimator does "

@@ -168,3 +168,8 @@ def test_every_page_that_fits_a_model_leads_to_what_it_is_worth():
     assert len(fits) > 20
     silent = [p.name for p in fits if "good" not in TEXTS[p] or "report" not in TEXTS[p]]
     assert set(silent) <= {"architecture.md"}, silent
+
+
+def test_every_decision_is_in_the_navigation_once_and_in_order():
+    listed = re.findall(r"decisions/(\S+\.md)", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))
+    assert listed == sorted(p.name for p in (ROOT / "docs" / "decisions").glob("*.md"))

@@ -167,6 +167,21 @@ def test_posterior_of_classes(n_classes):
     assert ax.get_title("left").startswith("Counts: y = (")
 
 
+def test_names_of_features_that_are_too_long_end_in_dots(means):
+    import pandas
+
+    frame = pandas.DataFrame(WIDE, columns=["profession of the head of the household", "b", "c"])
+    ax = plots.importance(regressor(frame, means), frame, ax=plots.blank())
+    shown = [label.get_text() for label in ax.get_yticklabels()]
+    assert "profession of the head …" in shown
+
+
+def test_of_many_rows_a_sample_is_drawn(means):
+    many = np.tile(WIDE, (6, 1))
+    ax = plots.fit(regressor(WIDE, means), many, np.tile(Z, 6), ax=plots.blank())
+    assert len(ax.lines[0].get_xdata()) == len(ax.collections[0].get_segments()) == 300
+
+
 def test_importance_adds_up_and_refuses(means):
     import pandas
 

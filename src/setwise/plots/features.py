@@ -10,6 +10,8 @@ from setwise.plots.style import BLUE, Floats, axes, grid, table_of
 
 __all__ = ["importance", "shares"]
 
+MOST_LETTERS = 24  # of a feature's name
+
 
 def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> Any:
     """The features that matter most, as shares; linear models need X for the spread of features."""
@@ -26,10 +28,14 @@ def importance(est: Any, X: Any = None, *, most: int = 15, ax: Any = None) -> An
     order = order[found[order] > 0]
     ax = axes(ax, 0.7 + 0.24 * max(len(order), 2))
     ax.barh(range(len(order)), 100 * found[order], color=BLUE, height=0.65)
-    ax.set_yticks(range(len(order)), [str(names[j])[:24] for j in order])
+    ax.set_yticks(range(len(order)), [_short(str(names[j])) for j in order])
     ax.set(ylim=(max(len(order), 1) - 0.4, -0.6), xlabel="share of the effect, %")
     grid(ax, "x")
     return ax
+
+
+def _short(name: str) -> str:
+    return name if len(name) <= MOST_LETTERS else name[: MOST_LETTERS - 1] + "…"
 
 
 def shares(est: Any, X: Any = None) -> Floats | None:

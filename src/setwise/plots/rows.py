@@ -29,7 +29,7 @@ from setwise.plots.style import (
 
 __all__ = ["confusion", "fit", "posterior"]
 
-MOST_POINTS = 1500
+MOST_POINTS = 300  # more of them, with their intervals, run together
 
 
 def fit(
@@ -154,7 +154,8 @@ def posterior(
 ) -> Any:
     """The members of set number `which`: what the model expects before and after y is seen.
 
-    `z`, where given, holds the true targets of the rows of X.
+    Bars reach two standard deviations to either side. `z`, where given, holds the true targets of
+    the rows of X.
     """
     one = one_kind(observations).take([which])
     after = est.posterior(X, one)
@@ -168,7 +169,7 @@ def posterior(
     if after.probs is not None:
         before, wide, middle, spread = np.asarray(d.probs)[:, 1], None, after.probs[:, 1], None
         true = None if true is None else est._targets(true)
-        ax.set(xlabel=f"probability of {est.classes_[1]}", xlim=(-0.03, 1.03))
+        ax.set(xlabel=f"probability of class {est.classes_[1]}", xlim=(-0.03, 1.03))
     else:
         before, middle, spread = np.asarray(est.predict(X))[rows], after.mean, after.std
         variance = np.asarray(d.variance)

@@ -114,14 +114,14 @@ def _coverage(ax: Any, draws: Floats, y: Floats) -> Any:
     nominal = np.linspace(0.02, 0.98, 49)
     held = np.array([np.mean(np.abs(place - 0.5) <= p / 2) for p in nominal])
     low, high = (binom.ppf(q, len(y), nominal) / len(y) for q in (0.025, 0.975))
-    ax.fill_between(nominal, low, high, color=GREY, alpha=0.25, linewidth=0, label="chance, 95 %")
+    ax.fill_between(nominal, low, high, color=GREY, alpha=0.25, linewidth=0, label="chance, 95%")
     ax.plot([0, 1], [0, 1], color=GREY, linewidth=1)
     ax.plot(nominal, held, color=BLUE, linewidth=1.8, label="this model")
     ax.set(
         xlabel="coverage that the model states", ylabel="share of sets inside", xlim=(0, 1),
         ylim=(0, 1),
     )  # fmt: skip
-    title(ax, f"{held[nominal.searchsorted(0.9)]:.0%} of {len(y):,} sets in the 90 % intervals")
+    title(ax, f"{held[nominal.searchsorted(0.9)]:.0%} of {len(y):,} sets in the 90% intervals")
     grid(ax)
     legend(ax, loc="upper left")
     return ax

@@ -15,6 +15,7 @@ from setwise.learners.inputs import as_table, n_features, n_rows
 from setwise.likelihood import Targets
 from setwise.observations import Observations
 from setwise.plots.features import shares
+from setwise.plots.rows import MOST_POINTS
 from setwise.plots.told import told
 from setwise.report.opening import in_short
 from setwise.report.page import Block, Cell, Section, Table, Tiles, figure, render, versions, write
@@ -158,25 +159,30 @@ def _likelihood(est: Any, fitted: Pair | None, held_out: Pair | None) -> Section
         blocks.append(Table(head, rows))
         words = (
             "The constant model gives every row the same distribution, fitted to the same sets. A "
-            "gain of g means that labels are e^g times as probable under the model, set by set."
+            "gain of g means that labels are exp(g) times as probable under the model, set by set."
         )
         if est.family_.n_spread:
+            spread = "sureness of classes" if hasattr(est, "classes_") else "spread of targets"
             words += (
-                " Both use the spread of targets that fits these sets best, so that only their "
+                f" Both use the {spread} that fits these sets best, so that only their "
                 "predictions are compared."
             )
         blocks.append(words)
     if held_out is None:
         best = [e["valid"] for e in est.history_ if np.isfinite(e.get("valid", np.nan))]
         blocks.append(
-            f"During the fit the best mean log-likelihood of held-out sets was {max(best):.4f}."
+            "During the fit the best mean log-likelihood of held-out sets was "
+            f"{_minus(f'{max(best):.4f}')}."
             if best
             else "No sets were held out here, so these figures do not tell how well the model "
             "does on new ones: give the report `eval=(X_val, observations_val)`."
         )
     if any({"train", "valid"} & entry.keys() for entry in est.history_):
         ax = plots.learning_curve(est, ax=plots.blank())
-        blocks.append(figure(ax.figure, "The likelihood during the fit."))
+        caption = "The likelihood during the fit"
+        if any(np.isfinite(e.get("valid", np.nan)) for e in est.history_):
+            caption += "; the held-out sets are those that it set aside, the dot is their best step"
+        blocks.append(figure(ax.figure, f"{caption}."))
     return "Likelihood", blocks
 
 
@@ -228,7 +234,8 @@ def _rows(est: Any, truth: tuple[Any, Any] | None) -> Section:
         caption = f"Rows of each true class by predicted class, in percent; {len(z):,} rows."
     else:
         ax = plots.fit(est, X, z, ax=plots.blank())
-        caption = f"Predictions and true targets of {len(z):,} rows."
+        drawn = f", of which {MOST_POINTS} are drawn" if len(z) > MOST_POINTS else ""
+        caption = f"Predictions and true targets of {len(z):,} rows{drawn}."
     return "Rows whose targets are known", [figure(ax.figure, caption)]
 
 
@@ -253,7 +260,8 @@ def _checks(est: Any, held_out: Pair | None) -> Section:
     if held_out is None:
         return "", []
     words = "Sets like the held-out ones, simulated from the model, are compared with these."
-    return "What held-out sets say against it", [words, *str(est.check(*held_out)).split("\n")]
+    found = [line.removesuffix(".") + "." for line in str(est.check(*held_out)).split("\n")]
+    return "What held-out sets say against it", [words, *found]
 
 
 def _versions(est: Any) -> Section:

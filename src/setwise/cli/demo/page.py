@@ -11,9 +11,9 @@ from setwise.report.page import Block, Cell, Section, Table, figure, render, ver
 __all__ = ["page"]
 
 LEAD = (
-    "Five tasks, each learned three ways by the same learner: with a naive recipe, with setwise "
-    "from the labels of sets alone, and with the label of every individual. Scores are of "
-    "individuals that were not in the fit; 1 is perfect."
+    "Five tasks, each learned in several ways by the same learner: with a naive recipe, with "
+    "setwise from the labels of sets alone and, where somebody knows it, with the label of every "
+    "individual. Scores are of what was not in the fit; 1 is perfect."
 )
 ABOUT = (
     "The sets and their labels are drawn at random from the training rows (seeds 100, 101, …), "
@@ -56,25 +56,27 @@ def page(title: str, results: list[tuple[Task, Result]], seconds: float, quick: 
 
 
 def _glance(results: list[tuple[Task, Result]]) -> Any:
-    grey, orange, blue = (plots.PALETTE[name] for name in ("grey", "orange", "blue"))
+    names = ("grey", "orange", "blue", "ink", "grid")
+    grey, orange, blue, ink, lines = (plots.PALETTE[name] for name in names)
     ax = plots.blank(4.8, 0.9 + 0.45 * len(results))
     for y, (_, result) in enumerate(results):
         known = [v for v in result.scores if v is not None]
         ax.plot([min(known), max(known)], [y, y], color=grey, linewidth=1, zorder=1)
-    for way, colour, mark, size, label in (
-        (2, grey, "D", 6.5, "from every label"),
-        (0, orange, "o", 6.5, "naive"),
-        (1, blue, "o", 8, "from set labels"),
+    for way, colour, mark, size, fill, label in (  # scores that are level stay visible
+        (0, orange, "s", 5, orange, "naive"),
+        (1, blue, "o", 7, blue, "from set labels"),
+        (2, ink, "D", 11, "none", "from every label"),
     ):
         points = [(r.scores[way], y) for y, (_, r) in enumerate(results)]
         x, at = zip(*[(v, y) for v, y in points if v is not None], strict=True)
-        ax.plot(x, at, mark, color=colour, markersize=size, label=label, linestyle="none")
-    names = [f"{task.seen}\n{task.measure}" for task, _ in results]
-    ax.set_yticks(range(len(results)), names)
+        look = {"color": colour, "markersize": size, "markerfacecolor": fill}
+        ax.plot(x, at, mark, label=label, linestyle="none", zorder=4 - way, **look)
+    tasks = [f"{task.seen}\n{task.measure}" for task, _ in results]
+    ax.set_yticks(range(len(results)), tasks)
     ax.tick_params(axis="y", length=0, labelsize=8.5)
     ax.set(ylim=(len(results) - 0.5, -0.5), xlim=(min(0, *(r.scores[0] for _, r in results)), 1.02))
     ax.spines["left"].set_visible(False)
-    ax.grid(True, axis="x", linewidth=0.6, alpha=0.5)
+    ax.grid(True, axis="x", color=lines, linewidth=0.6)
     ax.legend(
         frameon=False, fontsize=8.5, loc="upper center", bbox_to_anchor=(0.35, -0.1), ncol=3,
         columnspacing=1, handletextpad=0.2,

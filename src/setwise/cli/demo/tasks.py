@@ -107,7 +107,7 @@ def means(quick: bool) -> Result:
     posterior = (
         lambda: plots.posterior(model, X, o, 0, z=z, ax=plots.blank()),
         "Eight patients of the fit: what the model expects of each, before and after their mean is "
-        "known. A mean says little about each one.",
+        "known (bars: two standard deviations). A mean says little about each one.",
     )
     return Result(scores, [fit, posterior])
 

@@ -28,7 +28,7 @@ from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
 from setwise.objective import Objective, judge, respread
 from setwise.stored import Stored
-from setwise.validation.folds import SetKFold
+from setwise.validation.folds import divided
 from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
 from setwise.validation.unit import fitted_in_unit, spread_in_unit
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
 
 def hold_out(
-    X: Any, objective: Objective, seed: int, disjoint: Sequence[str] = ("rows", "sets")
+    X: Any, objective: Objective, seed: int, disjoint: str = "auto"
 ) -> tuple[list[Split], str]:
     """Ways to hold out sets, and what the parts are apart in: "rows", "sets", or "nothing".
 
@@ -85,27 +85,21 @@ def hold_out(
             for part, test in stored[0]
         ]
         return [Split(part, take_rows(X, held.rows), held) for part, held in held_out], stored[1]
+    if not many:
+        return [], "nothing"
     overlap = "auto" if objective.overlap.startswith("joint") else "independent"
-    for what in disjoint if many else ():
-        folds = SetKFold(PARTS, disjoint=what, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # sets left out here are learned from in the end
-            try:
-                found = list(folds.split(X, many))
-            except ValueError:  # sets share too many rows
-                continue
-        # Where sets share rows, most name both rows held out and others, and are in neither part.
-        # The spread of one model suits another one of more sets only where all rows share it.
-        enough = sum(map(len, found[0].test)) >= MANY
-        predicted = family.n_spread > len(family.shared) and not objective.of_classes
-        turns = PARTS if predicted or not enough else 1
-        splits = []
-        for fold in found[:turns]:
-            held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
-            learn = objective.of([*fold.train, *few], overlap)
-            splits.append(Split(learn, take_rows(X, held.rows), held))
-        return splits, what
-    return [], "nothing"
+    found, what, _ = divided(X, many, PARTS, seed, disjoint)
+    # Where sets share rows, most name both rows held out and others, and are in neither part.
+    # The spread of one model suits another one of more sets only where all rows share it.
+    enough = sum(map(len, found[0].test)) >= MANY
+    predicted = family.n_spread > len(family.shared) and not objective.of_classes
+    turns = PARTS if predicted or not enough else 1
+    splits = []
+    for fold in found[:turns]:
+        held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
+        learn = objective.of([*fold.train, *few], overlap)
+        splits.append(Split(learn, take_rows(X, held.rows), held))
+    return splits, what
 
 
 def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
@@ -281,7 +275,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         return Final(fitted, learner, shared, spread, None, apart)
     choice = choose(learner, task, splits)
     if apart == "rows" and not choice.best.score > choice.constant and not stopped():
-        others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
+        others, _ = hold_out(task.X, task.objective, task.seed, "sets")
         again = choose(learner, dataclasses.replace(task, stage="-sets"), others)
         if again.best.score > again.constant:
             choice, splits, apart = again, others, "sets"

@@ -265,7 +265,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
             task.guide = Network.pilot(task)
         fitted = fitted_in_unit(learner, task)
         if saddle is not None:
-            saddle.check(task, fitted, learner)
+            saddle.check(_score(task, fitted), learner)
         _check_gain(task, fitted, learner)
         shared, n = fitted.shared.detach().double().cpu(), len(family.shared)
         spread = spread_in_unit(learner, task, fitted)
@@ -282,7 +282,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
     best = choice.best
     done = _last_fit(best, task, splits)
     if saddle is not None:
-        saddle.check(task, done, best.learner)
+        saddle.check(_score(task, done, best), best.learner)
     if not best.score > choice.constant:
         warnings.warn(
             f"on sets held out, the model is no better than a constant: their mean log-likelihood "
@@ -331,14 +331,12 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
     return fitted[0] if len(fitted) == 1 else joined(fitted, np.array(weights), task)
 
 
-def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
-    """Warns where a model explains what it has learned from worse than a constant does.
+def _score(task: Task, fitted: Fitted, best: Trial | None = None) -> float:
+    """Mean log-likelihood of what a model has learned from.
 
-    It does so neither at its own spread, which averages of models have far too small, nor at that
-    of the trial that held-out sets preferred, if there was one.
+    It is that at its own spread, which averages of models have far too small, or at that of the
+    trial that held-out sets preferred, if there was one: whichever is better.
     """
-    if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
-        return
     objective, value = task.objective, fitted.value
     if value is None or best is not None:
         raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
@@ -348,8 +346,15 @@ def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None
         raw, shared = respread(objective.family, raw, shared, best.change, task.intercept)
         n = len(objective.family.shared)
         value = min(value, objective.value(raw, torch.cat([best.shared[:n], shared[n:]])))
-    constant = objective.value(task.raw.expand(objective.n_rows, -1), task.shared)
-    own, other = (-v / objective.total_weight for v in (value, constant))
+    return -value / objective.total_weight
+
+
+def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
+    """Warns where a model explains what it has learned from worse than a constant does."""
+    if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
+        return
+    own = _score(task, fitted, best)
+    other = task.objective.score(task.raw.expand(task.objective.n_rows, -1), task.shared)
     if not own > other - SLACK:
         warnings.warn(
             f"{learner!r} has ended worse than a constant: the mean log-likelihood of the sets it "

@@ -148,6 +148,7 @@ def _row(trial: Trial, constant: Trial) -> dict[str, Any]:
         "score": trial.score,
         "gain": float(gain.sum()),  # over the model without features
         "gain_error": float((gain.var() * len(gain)).sqrt()) if len(gain) > 1 else math.nan,
+        "sets": len(trial.sets),  # that were held out
         "seconds": trial.seconds,
     }
 

@@ -161,6 +161,11 @@ def proportions(found: Found) -> Iterator[str]:
 def simulations(found: dict[coverage.Part, coverage.Tally]) -> Iterator[str]:
     """Coverage of intervals."""
     every = coverage.added(found)
+    yield (
+        "Not the defaults: these are fits of `Linear(alpha=0)`, or of `Ensemble`s of it, with "
+        "`validation=None`, since intervals are about coefficients that no penalty draws to "
+        "zero.\n\n"
+    )
     yield markdown(coverage.HEADS[:-1], [coverage.cells(k, t)[:-1] for k, t in every.items()])
     shares = [
         of[1 + i] / of.n

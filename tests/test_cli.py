@@ -228,6 +228,30 @@ def test_several_kinds_in_one_fit_and_in_one_file(data):
     assert again["log_likelihood"] == found["log_likelihood"]
 
 
+def test_sets_are_held_out_as_by_fit_itself(data):
+    """With rows of their own, even if many others drop; else sets alone. It says which."""
+    rng, z, names = np.random.default_rng(0), data.income.to_numpy(), data.name.to_numpy()
+    pairs = np.array([rng.choice(240, 2, replace=False) for _ in range(900)])
+    large = np.array([rng.choice(240, 60, replace=False) for _ in range(40)])
+    for seen, apart, remark in (
+        (sw.Mean().observe(z, pairs), "rows", "no row of a held-out set is in a set to learn from"),
+        (sw.Mean().observe(z, large), "sets", "held-out sets share rows with others"),
+    ):
+        own = np.repeat(np.arange(len(seen)), seen.sets.sizes)
+        write(pd.DataFrame({"set": own, "row": names[seen.sets.indices]}), "members.csv")
+        write(pd.DataFrame({"set": np.arange(len(seen)), "income": seen.y}), "sets.csv")
+        line = "fit people.csv --id name --drop town,since --learner linear --json"
+        shown = ok(f"{line} --sets sets.csv --observe mean --y income --members members.csv")
+        found = json.loads(shown.stdout)
+        assert found["apart"] == apart
+        assert found["n_train"] + found["n_held_out"] + found["n_dropped"] == len(seen)
+        assert (found["n_dropped"] > 0.2 * len(seen)) == (apart == "rows")
+        assert remark in " ".join(shown.stderr.split())
+        est = sw.AggregateRegressor(learner="linear", random_state=0, verbose=0)
+        X = data[["age"]].fillna(40.0).to_numpy()
+        assert est.fit(X, seen).validation_ == apart
+
+
 def test_evaluate_aligns_what_ranks_cannot_tell(data):
     ok(f"fit people.csv --id name --drop town {PAIRS} --learner linear --out ranks")
     result = ok(f"evaluate ranks truth.csv --truth income {PAIRS} --json")

@@ -63,7 +63,7 @@ class Fitting:
         self.family: Any = family(spec.family or "normal") if self.labels is None else None
         self._check_rules()
         self.X, self.left_out = _columns(self.rows, spec, others)
-        self.train_sets, self.held_out, self.dropped, self.shared_rows = self._split()
+        self.train_sets, self.held_out, self.dropped, self.apart = self._split()
 
     def _labels(self) -> list[Any] | None:
         """The class labels, where observations are about classes."""
@@ -102,27 +102,18 @@ class Fitting:
                     f"{family.__name__}; `setwise kinds {cls.__name__}` lists what is"
                 )
 
-    def _split(self) -> tuple[list[Any], list[Any], int, bool]:
-        """Observations to learn from and to hold out, how many in neither, whether rows overlap."""
-        from setwise.model_selection import SetKFold
+    def _split(self) -> tuple[list[Any], list[Any], int, str]:
+        """Observations to learn from and to hold out, how many in neither, and what is apart."""
+        from setwise.validation import divided
 
         every = self.observations
         n = sum(map(len, every))
         folds = round(1 / self.spec.eval) if self.spec.eval > 0 else 0
         if folds < 2 or n < 2 * folds or self.stored:  # of files, the fit holds out what fits
-            return every, [], 0, False
-        for disjoint in ("rows", "sets"):
-            split = SetKFold(folds, random_state=self.spec.seed, disjoint=disjoint)
-            try:
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    train, test = next(iter(split.split(self.X, every)))
-            except ValueError:
-                continue
-            if disjoint == "sets" or split.dropped_[0] <= 0.2 * n:
-                held_out = test if any(map(len, test)) else []
-                return train, held_out, split.dropped_[0], disjoint == "sets"
-        raise AssertionError("sets can always be split")
+            return every, [], 0, "nothing"
+        found, apart, dropped = divided(self.X, every, folds, self.spec.seed)
+        train, test = found[0]
+        return train, test, dropped[0], apart
 
     def columns(self) -> Columns:
         """What is to be kept beside the model."""

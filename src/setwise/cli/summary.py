@@ -39,6 +39,7 @@ def facts(fitting: Fitting) -> dict[str, Any]:
         "n_train": sum(map(len, fitting.train_sets)),
         "n_held_out": sum(map(len, fitting.held_out)),
         "n_dropped": fitting.dropped,
+        "apart": fitting.apart,
     }
 
 
@@ -66,12 +67,14 @@ def words(fitting: Fitting) -> list[tuple[str, str, str]]:
         details += " to judge by; a last fit learns from all"
     if fitting.stored:
         details = f"{told['n_train']:,} sets, some of which are held out at first"
+    if fitting.apart == "rows":
+        details += "\nno row of a held-out set is in a set to learn from"
+    elif fitting.apart == "sets":
+        details += "\nheld-out sets share rows with others, as most sets do"
     if fitting.dropped:
         details += (
             f"\n{fitting.dropped:,} share rows with those held out: only the last fit has them"
         )
-    if fitting.shared_rows:
-        details += "\nheld-out sets share rows with others, as most sets do"
     if classes and classes != [*range(len(classes))]:
         details = f"classes {some([str(name) for name in classes])}\n{details}"
     return [*out, ("Model", f"{told['learner']} of {target}", details)]

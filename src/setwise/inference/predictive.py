@@ -69,13 +69,16 @@ def check_observations(
     distribution: Distribution,
     observations: Sequence[Observations],
     learned_from: float = np.inf,
+    spread_from: float = np.inf,
     seed: int = 0,
 ) -> Check:
     """Compares the y of each kind with what the rows' distributions would give.
 
-    The distributions are themselves estimates, from `learned_from` sets: a deviation counts as
-    much as if they had been estimated from so many.
+    The distributions are themselves estimates, from `learned_from` sets, and their spread from
+    `spread_from` held-out ones: a deviation counts as much as if they had been estimated from so
+    many.
     """
+    estimated_from = learned_from, min(learned_from, spread_from)
     d = map_parameters(double(distribution), torch.Tensor.detach)
     tests: list[Finding] = []
     skipped = []
@@ -87,7 +90,8 @@ def check_observations(
         elif len(o) < FEWEST:
             skipped.append(f"{name}: {len(o)} sets are too few to check, {FEWEST} are needed")
         else:
-            tests += _check(o, d, outcome, 1 + len(o) / learned_from, seed)
+            level, spread = (1 + len(o) / n for n in estimated_from)
+            tests += _check(o, d, outcome, level, spread, seed)
     return Check(tests, skipped)
 
 
@@ -109,7 +113,7 @@ def shuffled_pairs(o: Observations) -> Observations:
 
 
 def _check(
-    o: Observations, d: Distribution, outcome: Outcome, estimated: float, seed: int
+    o: Observations, d: Distribution, outcome: Outcome, level: float, spread: float, seed: int
 ) -> list[Finding]:
     drawn, y = _simulated(o, d, seed), np.asarray(o.y, np.float64)
     if outcome.named:  # one column of 0 and 1 for each name
@@ -153,7 +157,7 @@ def _check(
     factor = max(1.0, float((r**2).mean() / max((r_drawn**2).mean(), 1e-300)))
     found = [
         _finding(
-            o.aggregate, name, float(seen), told, estimated * (factor if "level" in name else 1.0)
+            o.aggregate, name, float(seen), told, factor * level if "level" in name else spread
         )
         for name, (told, seen) in statistics.items()
     ]

@@ -182,7 +182,8 @@ def joined(fitted: Sequence[Fitted], weights: NDArray[np.float64], task: Task) -
     model = EnsembleModel(
         [one.model for one in fitted], weights.tolist(), matches, task.objective.family.outputs
     )
-    steps = round(float(np.mean([one.steps for one in fitted])))
+    taken = [one.steps for one in fitted if one.steps]  # linear models take none
+    steps = round(float(np.mean(taken))) if taken else 0
     return Fitted(model, shared, all(one.converged for one in fitted), steps)
 
 

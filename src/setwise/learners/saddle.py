@@ -21,7 +21,7 @@ from scipy import optimize
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor
 
-from setwise.learners.base import Fitted, Learner, Task
+from setwise.learners.base import Learner, Task
 from setwise.learners.network.encoding import as_numbers
 from setwise.likelihood import find_rule
 from setwise.objective import Objective
@@ -48,10 +48,8 @@ class Saddle(NamedTuple):
     constant: float
     guide: float
 
-    def check(self, task: Task, fitted: Fitted, learner: Learner) -> None:
-        """Warns where the learner has come back to the start."""
-        raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
-        score = task.objective.score(raw, fitted.shared.detach().double().cpu())
+    def check(self, score: float, learner: Learner) -> None:
+        """Warns where the learner, whose model has this score, has come back to the start."""
         if not score > self.constant + 0.25 * (self.guide - self.constant):
             warnings.warn(
                 f"the model without features is a saddle, which these labels give no direction to "

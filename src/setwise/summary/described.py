@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -20,6 +22,7 @@ from setwise.inference.standard_errors import StandardErrors
 from setwise.learners import Learner
 from setwise.learners.base import shares
 from setwise.learners.progress import Progress
+from setwise.objective.given import listed
 from setwise.observations import Observations
 from setwise.stored import Stored
 from setwise.summary.coefficients import aligned
@@ -32,6 +35,7 @@ __all__ = ["Described"]
 
 Floats = NDArray[np.float64]
 FILE = "standard_errors.safetensors"
+MARKED = 10_000  # sets by which those learned from are known again
 SAVED = 500  # coefficients: of so many the standard errors are computed for a file
 
 
@@ -49,7 +53,8 @@ class Described(BaseEstimator):  # type: ignore[misc]
     The data of the last fit of a model that does not tell its errors or features itself stay
     referred to (not copied) in memory, so that `summary()`, `return_std=True` and
     `feature_importances_` can compute them when they are first asked for; copies and saved files
-    hold the standard errors, if they were computed, and never the data.
+    hold the standard errors, if they were computed, and never the data. The sets learned from are
+    known by digests, which are not saved.
     """
 
     model_: Any
@@ -62,6 +67,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
     _importances: Floats | None = None
     _settled: Settled | None = None
     _fitted_on: tuple[Any, Any] | None = None
+    _learned_from: frozenset[tuple[int, int, int]] = frozenset()
 
     # ---- what fit, align, save and load leave here
 
@@ -70,6 +76,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         if len(self.leaderboard_) > 1:
             progress.tell(board(self))
         self.data_ = data_of(X, observations)
+        self._learned_from = frozenset(map(_mark, observations))
         self._errors = self._settled = self._importances = None
         asked = hasattr(self.model_, "coef") or self.model_.importance() is None
         here = asked and not isinstance(X, Stored)
@@ -98,6 +105,7 @@ class Described(BaseEstimator):  # type: ignore[misc]
         told: Kept = checked(kept, Kept, "the summary")
         self.data_, self._settled = told["data"], told["settled"]
         self._errors = self._fitted_on = self._importances = None
+        self._learned_from = frozenset()
         if told["errors"] is not None:
             width, outputs = self.model_.coef.shape
             self._errors = StandardErrors.of_file(
@@ -231,8 +239,17 @@ class Described(BaseEstimator):  # type: ignore[misc]
         est: Any = self
         objective = est._seen(X, observations)
         learned_from = sum(kind["sets"] for kind in self.data_["kinds"]) if self.data_ else np.inf
+        best = self.leaderboard_[0] if self.leaderboard_ else {}
         told = est._told(objective.observations)
-        return check_observations(est._distribution(X), told, learned_from)
+        spread_from = best.get("sets", learned_from)
+        found = check_observations(est._distribution(X), told, learned_from, spread_from)
+        known = [
+            f"{o.aggregate!r}: these sets were learned from, which a model suits too well: check "
+            f"sets that it has not seen"
+            for o in listed(observations)
+            if len(o) and _mark(o) in self._learned_from
+        ]
+        return replace(found, skipped=[*known, *found.skipped])
 
     def __str__(self) -> str:
         return brief(self) if hasattr(self, "model_") else repr(self)
@@ -246,3 +263,10 @@ class Described(BaseEstimator):  # type: ignore[misc]
         if hasattr(self, "model_"):
             return {"text/plain": str(self), "text/html": self._repr_html_inner()}
         return dict(super()._repr_mimebundle_(**kwargs))
+
+
+def _mark(o: Observations) -> tuple[int, int, int]:
+    """What tells these sets from others: their number, and digests of members and of y."""
+    few = o.take(slice(MARKED))
+    y = "" if few.y is None else repr(few.y.tolist())
+    return len(o), zlib.crc32(few.sets.indices.tobytes()), zlib.crc32(y.encode())

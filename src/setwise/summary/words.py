@@ -11,6 +11,7 @@ import numpy as np
 from setwise._html import facts as html_facts
 from setwise._html import table as html_table
 from setwise.distributions import Categorical
+from setwise.learners import Blend
 from setwise.learners.inputs import n_features, n_rows
 from setwise.observations import Observations
 from setwise.summary.verdict import verdict
@@ -122,12 +123,14 @@ def brief(est: Any) -> str:
     elif est.identifiability_.level != "exactly":
         told += ": see identifiability_.words"
     text.append(told)
-    if est.steps_:
+    if est.steps_ and not isinstance(est.learner_, Blend):
         text.append(f"{est.steps_:,} steps were kept")
     return "\n  ".join(_short(line, WIDTH) for line in text)
 
 
 def _steps(est: Any) -> str:
+    if isinstance(est.learner_, Blend):
+        return "each of the learners has its own"
     if est.steps_:
         return f"{est.steps_:,} were kept"
     if est.learner_.stops and est.history_:
@@ -166,8 +169,10 @@ def _gain(est: Any, brief: bool = False) -> str:
         return words
     words += f" ({minus(f'{score:.4g}')} against {minus(f'{constant:.4g}')})"
     apart = APART.get(str(getattr(est, "validation_", None)))
-    words += f", on {apart}" if apart else ""
     best = next(iter(_board(est)), {})
+    if apart and best.get("sets"):
+        apart = apart.replace("sets", _many(int(best["sets"]), "set"), 1)
+    words += f", on {apart}" if apart else ""
     if not best.get("gain_error", math.nan) > 0:
         return words
     return f"{words}: {verdict(best['gain'], best['gain_error'])}"
@@ -178,6 +183,7 @@ def tried_of(est: Any) -> list[str]:
     out = []
     for entry in _board(est):
         facts = {k: v for k, v in entry.items() if v is not None and v == v}
+        facts.pop("sets", None)  # the same for all
         words = [_short(str(facts.pop("learner", "")), 50)]
         words += [
             f"{k} {minus(f'{v:.4g}') if isinstance(v, float) else v}" for k, v in facts.items()

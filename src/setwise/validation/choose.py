@@ -28,7 +28,7 @@ from setwise.learners.progress import Progress
 from setwise.learners.saddle import leave_saddle
 from setwise.objective import Objective, judge, respread
 from setwise.stored import Stored
-from setwise.validation.folds import SetKFold
+from setwise.validation.folds import divided
 from setwise.validation.learned import Split, learned
 from setwise.validation.stored import held_in_turn
 from setwise.validation.unit import fitted_in_unit, spread_in_unit
@@ -66,7 +66,7 @@ class Choice(NamedTuple):
 
 
 def hold_out(
-    X: Any, objective: Objective, seed: int, disjoint: Sequence[str] = ("rows", "sets")
+    X: Any, objective: Objective, seed: int, disjoint: str = "auto"
 ) -> tuple[list[Split], str]:
     """Ways to hold out sets, and what the parts are apart in: "rows", "sets", or "nothing".
 
@@ -85,27 +85,21 @@ def hold_out(
             for part, test in stored[0]
         ]
         return [Split(part, take_rows(X, held.rows), held) for part, held in held_out], stored[1]
+    if not many:
+        return [], "nothing"
     overlap = "auto" if objective.overlap.startswith("joint") else "independent"
-    for what in disjoint if many else ():
-        folds = SetKFold(PARTS, disjoint=what, random_state=seed)
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # sets left out here are learned from in the end
-            try:
-                found = list(folds.split(X, many))
-            except ValueError:  # sets share too many rows
-                continue
-        # Where sets share rows, most name both rows held out and others, and are in neither part.
-        # The spread of one model suits another one of more sets only where all rows share it.
-        enough = sum(map(len, found[0].test)) >= MANY
-        predicted = family.n_spread > len(family.shared) and not objective.of_classes
-        turns = PARTS if predicted or not enough else 1
-        splits = []
-        for fold in found[:turns]:
-            held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
-            learn = objective.of([*fold.train, *few], overlap)
-            splits.append(Split(learn, take_rows(X, held.rows), held))
-        return splits, what
-    return [], "nothing"
+    found, what, _ = divided(X, many, PARTS, seed, disjoint)
+    # Where sets share rows, most name both rows held out and others, and are in neither part.
+    # The spread of one model suits another one of more sets only where all rows share it.
+    enough = sum(map(len, found[0].test)) >= MANY
+    predicted = family.n_spread > len(family.shared) and not objective.of_classes
+    turns = PARTS if predicted or not enough else 1
+    splits = []
+    for fold in found[:turns]:
+        held = Objective(family, fold.test, n_rows(X), overlap, unknowns).batch()
+        learn = objective.of([*fold.train, *few], overlap)
+        splits.append(Split(learn, take_rows(X, held.rows), held))
+    return splits, what
 
 
 def choose(learner: Learner, task: Task, splits: Sequence[Split]) -> Choice:
@@ -154,6 +148,7 @@ def _row(trial: Trial, constant: Trial) -> dict[str, Any]:
         "score": trial.score,
         "gain": float(gain.sum()),  # over the model without features
         "gain_error": float((gain.var() * len(gain)).sqrt()) if len(gain) > 1 else math.nan,
+        "sets": len(trial.sets),  # that were held out
         "seconds": trial.seconds,
     }
 
@@ -271,7 +266,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
             task.guide = Network.pilot(task)
         fitted = fitted_in_unit(learner, task)
         if saddle is not None:
-            saddle.check(task, fitted, learner)
+            saddle.check(_score(task, fitted), learner)
         _check_gain(task, fitted, learner)
         shared, n = fitted.shared.detach().double().cpu(), len(family.shared)
         spread = spread_in_unit(learner, task, fitted)
@@ -281,14 +276,14 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         return Final(fitted, learner, shared, spread, None, apart)
     choice = choose(learner, task, splits)
     if apart == "rows" and not choice.best.score > choice.constant and not stopped():
-        others, _ = hold_out(task.X, task.objective, task.seed, ("sets",))
+        others, _ = hold_out(task.X, task.objective, task.seed, "sets")
         again = choose(learner, dataclasses.replace(task, stage="-sets"), others)
         if again.best.score > again.constant:
             choice, splits, apart = again, others, "sets"
     best = choice.best
     done = _last_fit(best, task, splits)
     if saddle is not None:
-        saddle.check(task, done, best.learner)
+        saddle.check(_score(task, done, best), best.learner)
     if not best.score > choice.constant:
         warnings.warn(
             f"on sets held out, the model is no better than a constant: their mean log-likelihood "
@@ -337,14 +332,12 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
     return fitted[0] if len(fitted) == 1 else joined(fitted, np.array(weights), task)
 
 
-def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
-    """Warns where a model explains what it has learned from worse than a constant does.
+def _score(task: Task, fitted: Fitted, best: Trial | None = None) -> float:
+    """Mean log-likelihood of what a model has learned from.
 
-    It does so neither at its own spread, which averages of models have far too small, nor at that
-    of the trial that held-out sets preferred, if there was one.
+    It is that at its own spread, which averages of models have far too small, or at that of the
+    trial that held-out sets preferred, if there was one: whichever is better.
     """
-    if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
-        return
     objective, value = task.objective, fitted.value
     if value is None or best is not None:
         raw = torch.from_numpy(np.ascontiguousarray(fitted.model.raw(task.X)))
@@ -354,8 +347,15 @@ def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None
         raw, shared = respread(objective.family, raw, shared, best.change, task.intercept)
         n = len(objective.family.shared)
         value = min(value, objective.value(raw, torch.cat([best.shared[:n], shared[n:]])))
-    constant = objective.value(task.raw.expand(objective.n_rows, -1), task.shared)
-    own, other = (-v / objective.total_weight for v in (value, constant))
+    return -value / objective.total_weight
+
+
+def _check_gain(task: Task, fitted: Fitted, learner: Learner, best: Trial | None = None) -> None:
+    """Warns where a model explains what it has learned from worse than a constant does."""
+    if task.place is not None or isinstance(task.X, Stored):  # rows that are somewhere else
+        return
+    own = _score(task, fitted, best)
+    other = task.objective.score(task.raw.expand(task.objective.n_rows, -1), task.shared)
     if not own > other - SLACK:
         warnings.warn(
             f"{learner!r} has ended worse than a constant: the mean log-likelihood of the sets it "

@@ -18,7 +18,7 @@ from setwise.learners.inputs import as_table, n_rows
 from setwise.observations import Observations
 from setwise.stored import Files
 
-__all__ = ["Fold", "SetKFold", "listed"]
+__all__ = ["Fold", "SetKFold", "divided", "listed"]
 
 Ints = NDArray[np.int64]
 Mask = NDArray[np.bool_]
@@ -170,6 +170,20 @@ class SetKFold(BaseEstimator):  # type: ignore[misc]
             held_out |= test
             parts.append((~touched, test))
         return parts
+
+
+def divided(
+    X: Any, observations: Sequence[Observations], n_splits: int, seed: int, disjoint: str = "auto"
+) -> tuple[list[Fold], str, list[int]]:
+    """The folds of a fit, what their parts are apart in, and how many sets are in neither part.
+
+    What is left out here is learned from in the end, so that there is no warning of it.
+    """
+    folds = SetKFold(n_splits, disjoint=disjoint, random_state=seed)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = list(folds.split(X, observations))
+    return found, folds.disjoint_, folds.dropped_
 
 
 def listed(observations: Any) -> list[Observations]:

@@ -38,6 +38,7 @@ __all__ = ["Choice", "Final", "Split", "choose", "fit_best", "hold_out"]
 PARTS = 5
 MANY = 100  # held-out sets that are enough; where a part has fewer, the parts take turns
 FEWEST = 10  # sets of a kind without which none of them are held out
+MOST = 2 / 3  # of the sets: models of so many are averaged
 SLACK = 1e-6  # per set
 BLENDED = 6  # candidates that an average may hold, one that is in it several times counted so
 
@@ -312,14 +313,17 @@ def _last_fit(best: Trial, task: Task, splits: Sequence[Split]) -> Fitted:
     """The model of all sets, and its history in `task.progress`.
 
     Sets that took turns have left a model of each part of them. The average of models that take
-    steps errs less than one more that learns from all sets, and is there already.
+    steps errs less than one more that learns from all sets, and is there already; but not where
+    parts had few of the sets, since most others named rows that were held out.
     """
+    learned_from = splits[0].learn.total_weight / task.objective.total_weight
     fitted: list[Fitted] = []
     weights: list[float] = []
     for trial, weight in best.made_of or [(best, 1.0)]:
         own, history = list(trial.fitted), trial.history
         steps = trial.learner.stops and not isinstance(trial.learner, Ensemble)
-        there = splits[0].learn is task.objective or (len(splits) > 1 and steps)
+        there = splits[0].learn is task.objective
+        there = there or (len(splits) > 1 and steps and learned_from > MOST)
         if not there and not stopped():
             progress = Progress(task.progress.verbose)
             last = fitted_in_unit(trial.learner, dataclasses.replace(task, progress=progress))

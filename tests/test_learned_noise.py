@@ -319,6 +319,15 @@ def test_annotators_are_told_apart(annotated):
     assert isinstance(model.diagnose(X, o), list)
 
 
+def test_a_penalty_does_not_hide_who_errs(annotated):
+    """Small coefficients make good labels look doubtful, which a fit must not take for care."""
+    _, X, o, _ = annotated
+    model = sw.AggregateRegressor("normal", sw.Linear(alpha=1000.0), random_state=0, verbose=0)
+    (each,) = model.fit(X, o).aggregates_
+    rates = [each[name].flip for name in ("Ann", "Bob", "Cem")]
+    np.testing.assert_allclose(rates, [0.05, 0.2, 0.4], atol=0.06)
+
+
 def test_what_was_learned_is_in_the_summary(annotated):
     model, _, _, _ = annotated
     table = model.summary().table

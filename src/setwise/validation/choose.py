@@ -302,9 +302,7 @@ def fit_best(learner: Learner, task: Task, splits: Sequence[Split], apart: str |
         spread, shared = change, torch.cat([own[:n] + change[:n], shared[n:]])
     whole = task.objective.whole() is task.objective
     if task.objective.unknowns.size and best.fitted and whole:
-        # What takes no steps has too few parameters to remember labels: its own values are best.
-        steps = best.learner.stops
-        values = learned(task, done, splits[0], best.fitted[0]) if steps else own[n:]
+        values = learned(task, done, splits[0], best.fitted[0], best.learner.stops)
         shared = torch.cat([shared[:n], values])
     return Final(done, best.learner, shared, spread, choice, apart)
 

@@ -28,9 +28,15 @@ class Split(NamedTuple):
     held: Batch
 
 
-def learned(task: Task, done: Fitted, split: Split, part: Fitted) -> Tensor:
-    """Learned parameters of aggregates, from the last model and that of a part of the sets."""
+def learned(task: Task, done: Fitted, split: Split, part: Fitted, remembers: bool) -> Tensor:
+    """Learned parameters of aggregates, from the last model and that of a part of the sets.
+
+    They are not corrected where the model has too few parameters to remember labels. But they are
+    those at the best spread, since a penalised model is not as sure of the labels as it could be.
+    """
     own, _ = _numbers(task, task.objective, task.X, done)
+    if not remembers:
+        return own
     before, error = _numbers(task, split.learn, task.X, part)
     after, more = _numbers(task, split.held.objective, split.X, part)
     change, variance = after - before, error + more

@@ -10,7 +10,7 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test lint format docs notebooks dist attack bench bench-cuda reproduce clean
+.PHONY: help setup demo test test-slow lint format docs notebooks dist attack bench bench-cuda reproduce clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,10 @@ demo: setup ## Run the demonstration
 
 test: lint ## Run every check: lint, types, imports, tests, doctests, documentation
 	$(BIN)/mkdocs build --strict
-	$(BIN)/pytest -n $(WORKERS)
+	$(BIN)/pytest -n $(WORKERS) -m "not slow"
+
+test-slow: setup ## Run the tests that `make test` leaves out: fits of over ten seconds
+	$(BIN)/pytest -n $(WORKERS) -m slow
 
 lint: setup ## Check style, types and the direction of imports
 	$(BIN)/ruff check .

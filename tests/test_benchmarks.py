@@ -12,12 +12,13 @@ from benchmarks.table import Figure
 
 # The others start processes that keep the cores busy, or take their time.
 QUICK = (
-    "trees", "classes", "networks", "preferences", "elementwise", "counts", "permanents", "sums",
-    "rankings", "precincts", "recordings",
+    "classes", "networks", "preferences", "counts", "permanents", "sums", "rankings", "precincts",
+    "recordings",
 )  # fmt: skip
+SLOW = [pytest.param(name, marks=pytest.mark.slow) for name in ("trees", "elementwise")]
 
 
-@pytest.mark.parametrize("section", QUICK)
+@pytest.mark.parametrize("section", [*QUICK, *SLOW])
 def test_a_section_measures_every_figure(section):
     torch.manual_seed(0)
     figures = list(speed.SECTIONS[section](True))

@@ -81,6 +81,7 @@ def test_the_best_model_so_far_is_kept(name, validation, press):
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
+@pytest.mark.slow
 def test_an_interrupted_choice_keeps_the_best_candidate(press):
     board = regressor("auto").fit(X, MEANS).leaderboard_
     press(60)  # in the middle of a candidate

@@ -30,7 +30,7 @@ test: lint ## Run every check: lint, types, imports, tests, doctests, documentat
 	$(BIN)/mkdocs build --strict
 	$(BIN)/pytest -n $(WORKERS) -m "not slow"
 
-test-slow: setup ## Run the tests that `make test` leaves out: fits of over ten seconds
+test-slow: setup ## Run the tests that `make test` leaves out: the fits that take long
 	$(BIN)/pytest -n $(WORKERS) -m slow
 
 lint: setup ## Check style, types and the direction of imports

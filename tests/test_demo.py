@@ -47,6 +47,7 @@ def test_the_page_is_whole_and_says_what_was_done(run):
     assert not re.search(r'(src|href)="(?!data:|#)', html)
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_table_is_all(tmp_path):
     hidden = tmp_path / "hidden" / "matplotlib"
     hidden.mkdir(parents=True)

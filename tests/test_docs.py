@@ -115,6 +115,7 @@ def test_public_names_are_documented():
             assert f"::: setwise.{name}\n" in reference, f"docs/api.md does not list {name}"
 
 
+@pytest.mark.slow
 def test_the_demo_runs(tmp_path):
     out = subprocess.run(
         [sys.executable, "-m", "setwise.cli", "demo", "--quick", "--no-html"],

@@ -299,9 +299,12 @@ def test_independent_counts_are_said_to_be_alike(counted):
     assert "RandomEffect(Counts(" in said
 
 
+# The others take a minute together.
+QUICK = [("lightgbm", "classes"), ("linear", "classes"), ("linear", "counts"), ("linear", "means")]
 LEARNERS = [(name, "classes") for name in sorted(small_learners())]
 LEARNERS += [(name, "counts") for name in ("em", "linear", "network")]
 LEARNERS += [(name, "means") for name in ("lightgbm", "linear", "network")]
+LEARNERS = [one if one in QUICK else pytest.param(*one, marks=pytest.mark.slow) for one in LEARNERS]
 
 
 @pytest.mark.parametrize(("name", "kind"), LEARNERS)

@@ -84,8 +84,13 @@ def task_of(family, seen, rows=N, X=FEATURES, seed=0):
     )  # fmt: skip
 
 
+LONG = ("network", "catboost")  # what they take for all kinds together
+
+
 @pytest.mark.parametrize("kind", [*CLASSES, *NUMBERS])
-@pytest.mark.parametrize("name", LEARNERS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) if n in LONG else n for n in LEARNERS]
+)
 def test_every_learner_reaches_the_likelihood_of_the_truth(kind, name):
     if name not in ("linear", "em"):
         pytest.importorskip({"network": "torch"}.get(name, name))

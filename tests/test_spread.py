@@ -258,6 +258,7 @@ def test_every_learner_that_steps_takes_a_number_of_steps(name):
 @pytest.mark.skipif(
     "SETWISE_DATA" not in os.environ, reason="SETWISE_DATA names no folder of data sets"
 )
+@pytest.mark.slow
 def test_the_command_line_loses_nothing_by_holding_sets_out():
     found = np.array([benchmark.from_command_line("auto-mpg", seed) for seed in range(3)])
     assert np.mean(found[:, 1] / found[:, 0]) <= benchmark.BOUND

@@ -70,6 +70,7 @@ def test_a_busy_machine_takes_at_most_three_times_as_long(learner, busy):
     assert min(seconds() for _ in range(2)) <= 3 * idle + 0.3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("learner", LEARNERS[:3], ids=lambda learner: type(learner).__name__)
 def test_threads_are_left_as_they_were(learner):
     X, means = task(200)

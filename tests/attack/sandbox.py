@@ -11,6 +11,9 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from threadpoolctl import threadpool_limits
+
 __all__ = ["run_each"]
 
 SECONDS = 5  # of work; where others keep the machine busy that takes longer by the clock
@@ -70,6 +73,8 @@ def _child(
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    torch.set_num_threads(1)  # a fork has none of the threads that OpenMP would wait for
+    threadpool_limits(1)
     for kind in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(kind, signal.SIG_DFL)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]

@@ -81,7 +81,10 @@ def _use(path: Path, name: str, trusted: bool = False) -> str:
             if hasattr(est, "classes_"):
                 found = [est.predict_proba(X)]
             parameters = sw.distributions.parameters(est.predict_dist(X)).values()
-        except ValueError as error:
+        except (ValueError, TypeError) as error:
+            # A folder may say that its model has no encoder: then texts in X are refused by type.
+            if isinstance(error, TypeError) and " of X " not in str(error):
+                raise
             return f"refused at predict: {error}"
         found += [np.asarray(p.to(torch.float64)) for p in parameters]
         if not all(np.isfinite(values).all() for values in found):

@@ -20,7 +20,6 @@ FEW = {"fuzz": 90, "kills": 4, "races": 2, "disks": 1, "commands": 30}
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks and limits")
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("part", FEW)
 def test_a_part_of_the_attack(part):
     """In a process of its own, whose memory and threads are not those of other tests."""

@@ -141,7 +141,8 @@ def _parabola(f: Callable[[Tensor], Tensor], k: int, like: Tensor) -> tuple[Tens
     pairs = list(itertools.combinations(range(k), 2))
     corners = [eye[i] + eye[j] for i, j in pairs]
     here, *others = f(torch.stack([torch.zeros_like(eye[0]), *eye, *-eye, *corners]))
-    up, down, both = ([one - here for one in part] for part in _cut(others, k))
+    change = [one - here for one in others]
+    up, down, both = change[:k], change[k : 2 * k], change[2 * k :]
     slope = torch.stack([(a - b) / 2 for a, b in zip(up, down, strict=True)], 1)
     bend = like.new_zeros((len(here), k, k))
     for i in range(k):
@@ -151,7 +152,3 @@ def _parabola(f: Callable[[Tensor], Tensor], k: int, like: Tensor) -> tuple[Tens
     most = 1e12
     slope, bend = (part.nan_to_num(0.0, most, -most) for part in (slope, bend))
     return here, slope, bend
-
-
-def _cut(values: list[Tensor], k: int) -> tuple[list[Tensor], list[Tensor], list[Tensor]]:
-    return values[:k], values[k : 2 * k], values[2 * k :]

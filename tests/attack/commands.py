@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from contextlib import chdir
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -101,11 +102,10 @@ def _prepare(start: Path) -> None:
     lines = [f"{name} = {json.dumps(v)}" for name, v in told.items() if name != "sets"]
     lines += ["[[sets]]", *(f"{n} = {json.dumps(v)}" for n, v in told["sets"][0].items())]
     (start / "config.toml").write_text("\n".join(lines))
-    os.chdir(start)
-    result = CliRunner().invoke(app, ["fit", "--config", "config.yaml"])
-    assert result.exit_code == 0, result.output
-    result = CliRunner().invoke(app, ["fit", "--config", "config.toml"])
-    assert result.exit_code == 0, result.output
+    with chdir(start):
+        for kind in ("yaml", "toml"):
+            result = CliRunner().invoke(app, ["fit", "--config", f"config.{kind}"])
+            assert result.exit_code == 0, result.output
 
 
 def _write(frame: Any, path: Path) -> None:

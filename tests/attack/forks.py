@@ -9,7 +9,16 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["Child", "limited"]
+import torch
+from threadpoolctl import threadpool_limits
+
+__all__ = ["Child", "limited", "one_thread"]
+
+
+def one_thread() -> None:
+    """Lets a fork compute alone: it has none of the threads that OpenMP would wait for."""
+    torch.set_num_threads(1)
+    threadpool_limits(1)
 
 
 class Child:
@@ -28,6 +37,7 @@ class Child:
             null = os.open(os.devnull, os.O_RDWR)
             for stream in (0, 1, 2):
                 os.dup2(null, stream)
+            one_thread()
             before()
             work()
         except SystemExit as end:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
-from threadpoolctl import threadpool_limits
+from tests.attack.forks import one_thread
 
 __all__ = ["run_each"]
 
@@ -73,8 +72,7 @@ def _child(
     for stream in (0, 1, 2):
         os.dup2(null, stream)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    torch.set_num_threads(1)  # a fork has none of the threads that OpenMP would wait for
-    threadpool_limits(1)
+    one_thread()
     for kind in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(kind, signal.SIG_DFL)
     hard = resource.getrlimit(resource.RLIMIT_AS)[1]

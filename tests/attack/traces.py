@@ -172,7 +172,10 @@ def threads(seed: int, times: int) -> Iterator[Case]:
 
 def _alone(what: str, name: str, number: int) -> Any:
     words = [sys.executable, "-m", "tests.attack.traces", what, name, str(number)]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=1200)
+    root = Path(__file__).parents[2]
+    done = subprocess.run(
+        words, capture_output=True, text=True, check=False, timeout=1200, cwd=root
+    )
     try:
         return json.loads(done.stdout)
     except ValueError:

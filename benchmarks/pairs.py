@@ -29,7 +29,7 @@ from setwise.likelihood import Targets
 
 MEMBERS = 1 << 20
 FEW = 1 << 12  # members that are tried first
-PATIENCE = {"cpu": 2.0, "cuda": 4.0}  # seconds that one evaluation may take
+PATIENCE = {"cpu": 0.5, "cuda": 1.0}  # seconds that one evaluation may take
 CLASSES = 4
 SIZE = 8
 
@@ -64,7 +64,9 @@ def known() -> Iterator[Pair]:
                     family = sw.Categorical(CLASSES) if name == "categorical" else kind()
                     yield from _noisy(name, family)
             continue
-        aggregate = examples(cls, CLASSES)[0]
+        if not (found := examples(cls, CLASSES)):
+            continue
+        aggregate = found[0]
         for family in default_families(aggregate, None, CLASSES):
             yield Pair(aggregate, family)
 

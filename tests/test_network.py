@@ -161,7 +161,7 @@ def test_weights_move_as_those_of_torch_do(clip):
             (out - 1).square().mean().backward()
         if clip is not None:
             nn.utils.clip_grad_norm_(theirs.parameters(), clip)
-        weights.step(*weights.numbers(step, 0.01))
+        weights.step(0.01, step + 1)
         optimizer.step()
     weights.release()
     for a, b in zip(ours.parameters(), theirs.parameters(), strict=True):

@@ -226,3 +226,35 @@ def test_precision_is_put_back(broken):
     cpu = Network(precision="tf32", device="cpu")._settings(task("pairs").objective)
     with cpu.arithmetic(False):
         assert torch.get_float32_matmul_precision() == before[0]
+
+
+class Sure(nn.Module):
+    """Far too sure of its classes: pairs that are not alike get probabilities below 1e-308."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(3, 3)
+
+    def forward(self, x):
+        return 1000 * self.inner(x)
+
+
+def test_an_epoch_in_which_a_probability_underflows_is_done_again_in_logarithms(monkeypatch):
+    def run():
+        torch.manual_seed(0)
+        own = task("pairs")
+        rows = Rows(X.astype(np.float32), CPU)
+        base, unit = units(own.objective.family, own.raw, own.shared)
+        network = RawNetwork(Sure(), base, unit)
+        learning = Training(network, own, rows, Network(batch_size=32)._settings(own.objective), 0)
+        mean = learning.run_epoch(own.objective, 10)
+        return mean, network.body.inner.weight.detach().clone(), learning
+
+    usual, weights, _ = run()
+    monkeypatch.setattr(layout, "DEVICES", ("cpu",))
+    mean, laid, learning = run()
+    assert usual < -100
+    assert not learning.unchecked
+    assert learning.step == 4
+    assert mean == pytest.approx(usual, rel=1e-4)
+    torch.testing.assert_close(laid, weights, rtol=1e-4, atol=1e-5)

@@ -67,6 +67,12 @@ class Reductions:
             return self.sizes
         return np.add.reduceat(self.counts, self.offsets[:-1])
 
+    def number(self, like: Tensor) -> Tensor | float:
+        """How many individuals a set has: one number where all sets have as many, else a tensor."""
+        if self.size is not None and self.counts is None:
+            return float(self.size)
+        return self.tensor("individuals", like).to(like.dtype)
+
     @cached_property
     def set_ids(self) -> Ints:
         """For each member, the number of its set."""
@@ -185,6 +191,18 @@ class Reductions:
             return values[:1].expand(len(self.indices), *values.shape[1:])
         return gather(values, self.tensor("indices", values))
 
+    def to_rows(self, values: Tensor, n: int, total: Tensor | None = None) -> Tensor:
+        """The members' values added up by row, for `n` rows; added to `total` where it is given.
+
+        >>> from setwise import Sets
+        >>> Sets([[0, 2], [2, 1]]).to_rows(torch.ones(4), 3)
+        tensor([1., 1., 2.])
+        """
+        if self._is_flat and n == len(self.indices):
+            return values if total is None else total.add_(values)
+        total = values.new_zeros((n, *values.shape[1:])) if total is None else total
+        return total.index_add_(0, self.tensor("indices", values), values)
+
     def dense(self, values: Tensor) -> Tensor:
         """The members' values as (n_sets, K, …); needs sets of one size."""
         if not len(self):
@@ -232,8 +250,10 @@ class Reductions:
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the individuals of each set (weights are not applied)."""
-        number = self.tensor("individuals", values).to(values.dtype)
-        return self.sum(values) / number.reshape(-1, *[1] * (values.ndim - 1))
+        number = self.number(values)
+        if isinstance(number, Tensor):
+            number = number.reshape(-1, *[1] * (values.ndim - 1))
+        return self.sum(values) / number
 
     def max(self, values: Tensor) -> Tensor:
         """Largest member value of each set."""
@@ -271,6 +291,9 @@ class Reductions:
             offsets = self.offsets[begin : max(begin, end) + 1]
             members: Any = slice(int(offsets[0]), int(offsets[-1]))
             offsets = offsets - offsets[0]
+        elif self.size is not None:
+            places = np.arange(len(self.indices)).reshape(-1, self.size)[which]
+            members, offsets = places.reshape(-1), np.arange(len(places) + 1) * self.size
         else:
             sizes = self.sizes[which]
             offsets = offsets_of(sizes)

@@ -7,7 +7,8 @@ autograd multiplies 0 by inf), and an empty sum in log space is −inf with grad
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from torch import Tensor
 
 __all__ = [
     "at_once",
+    "call",
     "chunked",
     "gather",
     "log1mexp",
@@ -29,10 +31,10 @@ __all__ = [
     "recomputed",
     "scatter_sum",
     "segment_logsumexp",
-    "tree_product",
 ]
 
 _DEVICE_ELEMENTS = 1 << 26  # enough to fill a device
+_BYTES = 128  # of a device's memory for one element of what is computed together
 
 
 def at_once(like: Tensor, elements: int = 1 << 20) -> int:
@@ -40,10 +42,13 @@ def at_once(like: Tensor, elements: int = 1 << 20) -> int:
 
     On a device more of them, where every call costs as much as a million.
     """
-    return elements if like.device.type == "cpu" else max(elements, _DEVICE_ELEMENTS)
+    if like.device.type == "cpu":
+        return elements
+    total = torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else 0
+    return max(elements, _DEVICE_ELEMENTS, total // _BYTES)
 
 
-def _call(function: Any, *arguments: Any) -> Tensor:
+def call(function: Any, *arguments: Any) -> Tensor:
     """An autograd function's result; torch does not say what `apply` returns."""
     out: Tensor = function.apply(*arguments)
     return out
@@ -105,12 +110,39 @@ def log1mexp(x: Tensor) -> Tensor:
     >>> log1mexp(torch.tensor([-1e-30, -40.0, 0.0], dtype=torch.float64))
     tensor([-6.9078e+01, -4.2484e-18,        -inf], dtype=torch.float64)
     """
-    near = x > -math.log(2)
-    zero = x >= 0
-    low = torch.where(near & ~zero, x, -1.0)
-    high = torch.where(near, -1.0, x)
-    out = torch.where(near, (-torch.expm1(low)).log(), torch.log1p(-high.exp()))
-    return torch.where(zero, -math.inf, out)
+    return call(_Log1mExp, x)
+
+
+class _Log1mExp(torch.autograd.Function):
+    """log(1 − exp x), whose derivative is s = −1/(exp(−x) − 1)."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        x = x.clamp(max=0)
+        return torch.where(x > -math.log(2), (-torch.expm1(x)).log(), torch.log1p(-x.exp()))
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return grad * call(_Slope, x)
+
+
+class _Slope(torch.autograd.Function):
+    """s = −1/(exp(−x) − 1), or 0 at x = 0; its derivative is s (1 − s). Never infinite."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        least = -torch.finfo(x.dtype).max / 4
+        s = torch.where(x >= 0, 0.0, -torch.expm1(-x).reciprocal()).clamp(min=least)
+        ctx.save_for_backward(s)
+        return s
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:
+        (s,) = ctx.saved_tensors
+        out: Tensor = grad * s * (1 - s)
+        return out
 
 
 def logsubexp(a: Tensor, b: Tensor) -> Tensor:
@@ -145,7 +177,7 @@ class _LogNdtr(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         x, mills = ctx.saved_tensors
         if torch.is_grad_enabled():
-            mills = _call(_Mills, x, mills.detach())
+            mills = call(_Mills, x, mills.detach())
         out: Tensor = grad * mills
         return out
 
@@ -189,7 +221,7 @@ def log_ndtr(x: Tensor) -> Tensor:
     >>> log_ndtr(torch.tensor([0.0, -1e6], dtype=torch.float64))
     tensor([-6.9315e-01, -5.0000e+11], dtype=torch.float64)
     """
-    return _call(_LogNdtr, x)
+    return call(_LogNdtr, x)
 
 
 class _Recompute(torch.autograd.Function):
@@ -224,7 +256,7 @@ def recomputed(fn: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     >>> recomputed(torch.exp, torch.zeros(2))
     tensor([1., 1.])
     """
-    return _call(_Recompute, fn, *tensors)
+    return call(_Recompute, fn, *tensors)
 
 
 def planned(
@@ -289,7 +321,7 @@ class _LogCumSum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
-        return _call(_Running, *ctx.saved_tensors, grad, True)
+        return call(_Running, *ctx.saved_tensors, grad, True)
 
 
 class _Running(torch.autograd.Function):
@@ -315,8 +347,8 @@ class _Running(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, Tensor, None]:
         x, out, given = ctx.saved_tensors
         g, v = (given, grad) if ctx.transposed else (grad, given)
-        forward, back = _call(_Running, x, out, v, False), _call(_Running, x, out, g, True)
-        inner = v * back - _call(_Running, x, out, g * forward, True)
+        forward, back = call(_Running, x, out, v, False), call(_Running, x, out, g, True)
+        inner = v * back - call(_Running, x, out, g * forward, True)
         return inner, None, forward if ctx.transposed else back, None
 
 
@@ -326,7 +358,7 @@ def logcumsumexp(x: Tensor, dim: int) -> Tensor:
     >>> logcumsumexp(torch.tensor([-torch.inf, 0.0, 0.0]), 0)
     tensor([  -inf, 0.0000, 0.6931])
     """
-    return _call(_LogCumSum, x.movedim(dim, -1)).movedim(-1, dim)
+    return call(_LogCumSum, x.movedim(dim, -1)).movedim(-1, dim)
 
 
 def others(p: Tensor) -> Tensor:
@@ -337,8 +369,15 @@ def others(p: Tensor) -> Tensor:
     >>> others(torch.tensor([1.0, 1e-20, 0.0]))
     tensor([1.0000e-20, 1.0000e+00, 1.0000e+00])
     """
-    n = p.shape[-1]
-    return p @ (torch.ones(n, n, dtype=p.dtype, device=p.device).fill_diagonal_(0))
+    return p @ _all_but_one(p.shape[-1], p.dtype, p.device)
+
+
+@lru_cache(maxsize=64)
+def _all_but_one(n: int, dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Ones, but 0 on the diagonal."""
+    with torch.inference_mode(False):  # wherever it is first asked for, others differentiate it
+        diagonal = torch.eye(n, dtype=dtype, device=device)
+        return torch.ones_like(diagonal) - diagonal
 
 
 def log_others(logp: Tensor) -> Tensor:
@@ -355,19 +394,3 @@ def log_others(logp: Tensor) -> Tensor:
     rest = logsumexp(logp.scatter(-1, top, -math.inf), -1, keepdim=True)
     others = torch.log1p(-logp.scatter(-1, top, -1.0).exp())
     return others.scatter(-1, top, rest)
-
-
-def tree_product(
-    parts: Sequence[Tensor], multiply: Callable[..., Sequence[Tensor]] = lambda x, y: [x[0] * y[0]]
-) -> list[Tensor]:
-    """The product over dimension 1, in order, of things of several parts, by pairs of neighbours.
-
-    >>> tree_product([torch.tensor([[2.0, 3.0, 4.0]])])
-    [tensor([24.])]
-    """
-    while (size := parts[0].shape[1]) > 1:
-        paired = multiply([t[:, 0 : size - 1 : 2] for t in parts], [t[:, 1::2] for t in parts])
-        if size % 2:
-            paired = [torch.cat([t, u[:, -1:]], 1) for t, u in zip(paired, parts, strict=True)]
-        parts = paired
-    return [t[:, 0] for t in parts]

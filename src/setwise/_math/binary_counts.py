@@ -24,7 +24,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from setwise.numerics import at_once, chunked, tree_product
+from setwise._math.polynomials import tree_product
+from setwise.numerics import at_once, chunked
 
 _CHUNK = 1 << 20  # members × angles at a time, about
 TILT_ERROR = 0.2  # in counts and in deviations

@@ -33,9 +33,9 @@ from setwise._math.cumulant_inversion import (
 )
 from setwise._math.graded import graded
 from setwise._math.groups import by_number, piecewise
-from setwise._math.polynomials import coefficient_of_product, mixture_of_product
+from setwise._math.polynomials import coefficient_of_product, mixture_of_product, tree_product
 from setwise.distributions import double, family_of, log_density, map_parameters
-from setwise.numerics import chunked, gather, logaddexp, logsumexp, tree_product
+from setwise.numerics import chunked, gather, logaddexp, logsumexp
 from setwise.sets import Sets
 
 _NEGLIGIBLE = 42.0  # −log of the tilted probability that may be left out

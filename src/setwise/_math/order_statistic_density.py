@@ -22,7 +22,8 @@ from torch.nn.functional import pad
 
 from setwise._math.automaton import log_reach
 from setwise._math.binary_counts import TILT_ERROR, Roots, reach_of, solve_tilt
-from setwise.numerics import chunked, logaddexp, logsumexp, tree_product
+from setwise._math.polynomials import tree_product
+from setwise.numerics import chunked, logaddexp, logsumexp
 from setwise.sets import Sets
 
 Parts = tuple[Tensor, ...]

@@ -8,6 +8,7 @@ operation runs along many of them.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -108,3 +109,19 @@ def mixture_of_product(p: Tensor, weight: Tensor) -> Tensor:
     """Σ_v weight_v [x^v] of the product of polynomials (coefficients, K, sets)."""
     long, short = halves(p)
     return (correlate(weight, short) * long).sum(0)
+
+
+def tree_product(
+    parts: Sequence[Tensor], multiply: Callable[..., Sequence[Tensor]] = lambda x, y: [x[0] * y[0]]
+) -> list[Tensor]:
+    """The product over dimension 1, in order, of things of several parts, by pairs of neighbours.
+
+    >>> tree_product([torch.tensor([[2.0, 3.0, 4.0]])])
+    [tensor([24.])]
+    """
+    while (size := parts[0].shape[1]) > 1:
+        paired = multiply([t[:, 0 : size - 1 : 2] for t in parts], [t[:, 1::2] for t in parts])
+        if size % 2:
+            paired = [torch.cat([t, u[:, -1:]], 1) for t, u in zip(paired, parts, strict=True)]
+        parts = paired
+    return [t[:, 0] for t in parts]

@@ -220,9 +220,8 @@ def _normal(aggregate: Rank, distribution: Normal, sets: Sets, y: Tensor) -> Ten
         return _rank_closed(aggregate, distribution, sets, y)
     (a, b), (s, t) = sets.columns(distribution.loc), sets.columns(distribution.scale)
     gap = (a - b) * torch.addcmul(s * s, t, t).rsqrt()
-    out = log_ndtr(torch.where(y == 1, gap, -gap))
-    tie = y == 0.5
-    return torch.where(tie, -math.inf, out) if tie.any() else out
+    sign = y + y - 1
+    return log_ndtr(gap * sign).masked_fill(sign == 0, -math.inf)
 
 
 @likelihood(Rank, Cauchy)

@@ -17,7 +17,7 @@ from setwise._math.automaton import log_reach
 from setwise._math.padding import overhead, partition
 from setwise.likelihood import Aggregate, Label, PerClass, Targets, likelihood
 from setwise.likelihood.registry import in_parts
-from setwise.numerics import logsumexp
+from setwise.numerics import gather, log1mexp, logsumexp
 from setwise.sets import Sets
 
 __all__ = ["AnyPositive", "Presence"]
@@ -65,16 +65,17 @@ def _any_positive(
     if not 0 <= positive < n:
         raise ValueError(f"{aggregate!r} needs class {positive}, but the classes are 0 to {n - 1}")
     if n == 2:
-        negative = logits[:, 1 - positive]
+        of = logits.unbind(1)
+        against = of[1 - positive] - of[positive]
     else:
-        negative = logsumexp(torch.cat([logits[:, :positive], logits[:, positive + 1 :]], 1), 1)
-    odds = logits[:, positive] - negative
-    t = -sets.sum(logsigmoid(-odds))
+        others = torch.cat([logits[:, :positive], logits[:, positive + 1 :]], 1)
+        against = logsumexp(others, 1) - logits[:, positive]
+    none = sets.sum(logsigmoid(against))
     holds = y == 1
-    tiny = t < torch.finfo(t.dtype).tiny ** 0.75
-    out = torch.where(holds, (-torch.expm1(-torch.where(holds & ~tiny, t, 1.0))).log(), -t)
-    if (holds & tiny).any():
-        out = torch.where(holds & tiny, sets.logsumexp(odds), out)
+    tiny = holds & (none > -(torch.finfo(none.dtype).tiny ** 0.75))
+    out = torch.where(holds, log1mexp(torch.where(holds ^ tiny, none, -1.0)), none)
+    if tiny.any():
+        out = torch.where(tiny, sets.logsumexp(-against), out)
     return out
 
 
@@ -118,11 +119,13 @@ def _presence(aggregate: Presence, distribution: Categorical, sets: Sets, y: Ten
     first = y.argsort(dim=1, descending=True, stable=True)  # present classes come first
     present = y.sum(1).long()
     m = present.cpu().numpy()
+    dense = None if sets.size is None else sets.dense(logits)
 
     def hits_all(which: Ints, part: Sets) -> Tensor:
         at = torch.as_tensor(which, device=logits.device)
         n, most = present[at], int(m[which].max())
-        letters = part.members(logits).gather(1, part.repeat(first[at, :most]))
+        own = part.members(logits) if dense is None else gather(dense, at).flatten(0, 1)
+        letters = own.gather(1, part.repeat(first[at, :most]))
         there = torch.arange(most, device=logits.device) < n[:, None]
         letters = letters.masked_fill(~part.repeat(there), -math.inf)
         step = np.arange(2**most)[:, None] | (1 << np.arange(most))

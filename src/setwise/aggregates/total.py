@@ -132,11 +132,10 @@ def _member_weights(sets: Sets, like: Tensor) -> Tensor | None:
 
 def _as_sum(aggregate: Sum, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor | float]:
     """The weighted sum that was observed, and the log of the density's change of scale."""
-    divisor = aggregate.divisor(sets)
-    if divisor is None:
+    if not aggregate.averaged:
         return y, 0.0
-    by = torch.from_numpy(divisor).to(y)
-    return y * by, by.abs().log()
+    by = sets.number(y) if sets.weights is None else torch.from_numpy(aggregate.divisor(sets)).to(y)
+    return y * by, by.abs().log() if isinstance(by, Tensor) else math.log(by)
 
 
 def _as_count(aggregate: Sum, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor]:
@@ -180,7 +179,7 @@ def _normal(aggregate: Sum, distribution: Normal, sets: Sets, y: Tensor) -> Tens
     if weights is not None:
         loc, spread = loc * weights, spread * weights
     if spread.stride(0) == 0:  # one number for all rows
-        variance = spread[0].square() * sets.tensor("individuals", y)
+        variance = spread[0].square() * sets.number(y)
     else:
         variance = sets.sum(spread.square())
     z = (total - sets.sum(loc)) * variance.rsqrt()

@@ -22,8 +22,8 @@ from setwise.checks.examples import (
     simulate,
 )
 from setwise.checks.sample import FEW, Sample
-from setwise.distributions import Categorical, Family, log_density
-from setwise.likelihood import Aggregate, SetSizes, Targets, find_rule, log_likelihood
+from setwise.distributions import Categorical, Family, log_density, map_parameters
+from setwise.likelihood import Aggregate, SetSizes, Targets, evaluate, find_rule, log_likelihood
 from setwise.sets import Sets
 
 __all__ = ["check_aggregate"]
@@ -222,9 +222,11 @@ def _check_score(s: Sample) -> None:
 
 def _check_numerics(s: Sample) -> None:
     members, y = s.take()
+    sets = Sets(members)
 
-    def value(raw: Tensor, shared: Tensor) -> Tensor:
-        return log_likelihood(s.aggregate, s.family(raw, shared), members, y)
+    def value(raw: Tensor, shared: Tensor) -> Tensor:  # by the rule, without `class_posterior`
+        rows = map_parameters(s.family(raw, shared), sets.members)
+        return evaluate(s.aggregate, rows, sets, y)
 
     errors = (1e-3, 1e-3) if s.exact else (math.inf, 0.5)
     check_numerics(value, s.raw, s.shared, s.seed, *errors)
@@ -239,7 +241,7 @@ def _check_class_posterior(s: Sample) -> None:
     sets, label = Sets(members).flat, torch.as_tensor(y)
     for factor, dtype in itertools.product((1.0, 40.0), (torch.float64, torch.float32)):
         leaf = (factor * s.raw[torch.from_numpy(members.ravel())]).to(dtype).requires_grad_()
-        each = log_likelihood(s.aggregate, s.family(leaf), sets, y)
+        each = evaluate(s.aggregate, s.family(leaf), sets, y)
         (slope,) = torch.autograd.grad(each.sum(), leaf)
         before: Any = s.family(leaf.detach())
         found = rule.class_posterior(s.aggregate, before, sets, label)

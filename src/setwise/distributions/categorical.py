@@ -56,7 +56,7 @@ class Categorical(Family):
     def __call__(self, raw: Tensor, shared: Tensor | None = None) -> Distribution:
         """The distribution of each row: `raw` is (rows, classes)."""
         check_raw(self, raw, shared)
-        return torch.distributions.Categorical(logits=raw, validate_args=False)
+        return normalised(raw.log_softmax(-1))
 
     @property
     def n_spread(self) -> int:

@@ -19,6 +19,7 @@ from torch.distributions import Distribution
 from setwise.distributions import kinds_of, map_parameters, parameters
 from setwise.errors import SetError
 from setwise.likelihood.aggregate import Aggregate, aggregates
+from setwise.numerics import call
 from setwise.sets import Sets
 
 RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]
@@ -199,10 +200,42 @@ def log_likelihood(aggregate: Aggregate, distribution: Distribution, sets: Any, 
             f"distribution must have one entry per row, batch_shape (n_rows,) and event_shape (); "
             f"got {tuple(distribution.batch_shape)} and {tuple(distribution.event_shape)}"
         )
-    find_rule(type(aggregate), type(distribution))
+    rule = find_rule(type(aggregate), type(distribution))
     sets = sets if isinstance(sets, Sets) else Sets(sets)
     y = _checked(aggregate, sets, y)
-    return evaluate(aggregate, map_parameters(distribution, sets.members), sets, y)
+    members: Any = map_parameters(distribution, sets.members)
+    if rule.class_posterior is not None and len(sets) and members.logits.requires_grad:
+        at = torch.as_tensor(y, device=members.logits.device)
+        with torch.no_grad():
+            found = rule.class_posterior(aggregate, members, sets.flat, at)
+        if found is not None:
+
+            def again(logits: Tensor) -> Tensor:
+                return evaluate(aggregate, map_parameters(members, lambda _: logits), sets, y)
+
+            return call(_WithPosterior, members.logits, *found, sets.repeat, again)
+    return evaluate(aggregate, members, sets, y)
+
+
+class _WithPosterior(torch.autograd.Function):
+    """log p(y) of sets, whose derivative in the members' log P(class) is P(class | y)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, logits: Tensor, each: Tensor, after: Tensor, repeat: Any, again: Any
+    ) -> Tensor:
+        ctx.save_for_backward(logits, after)
+        ctx.repeat, ctx.again = repeat, again
+        return each
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
+        logits, after = ctx.saved_tensors
+        if not torch.is_grad_enabled():
+            return ctx.repeat(grad).unsqueeze(1) * after, None, None, None, None
+        with torch.enable_grad():  # to be differentiated again
+            (at,) = torch.autograd.grad(ctx.again(logits), logits, grad, create_graph=True)
+        return at, None, None, None, None
 
 
 class _Checked(NamedTuple):

@@ -1,5 +1,6 @@
 """The one home of −Σ log p(y) and its derivatives, in the raw parameters of rows."""
 
+from setwise._math.class_posterior import unchecked
 from setwise.objective.autodiff import of_fixed_steps
 from setwise.objective.given import check_informative, listed, objective_of
 from setwise.objective.objective import Batch, Objective
@@ -30,4 +31,5 @@ __all__ = [
     "of_fixed_steps",
     "respread",
     "surely_worse",
+    "unchecked",
 ]

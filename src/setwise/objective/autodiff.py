@@ -39,9 +39,13 @@ class AutodiffTerm(Term):
         return AutodiffPoint(self, raw, shared)
 
 
-def of_fixed_steps(term: Term) -> type[Term]:
-    """The class of terms with its value and gradient whose steps can be recorded and replayed."""
-    return type(term) if term.fixed_steps else AutodiffTerm
+def of_fixed_steps(term: Term, unchecked: bool = False) -> type[Term]:
+    """The class of terms with its value and gradient whose steps can be recorded and replayed.
+
+    `unchecked` says that they will be done within `class_posterior.unchecked`.
+    """
+    fixed = term.fixed_steps or (unchecked and term.of_classes)
+    return type(term) if fixed else AutodiffTerm
 
 
 class AutodiffPoint(Point):
@@ -70,8 +74,7 @@ class AutodiffPoint(Point):
         return at_members, at_shared
 
     def _rows(self, members: Tensor) -> Tensor:
-        index = self.term.sets.tensor("indices", members)
-        return members.new_zeros((self.term.n_rows, members.shape[1])).index_add_(0, index, members)
+        return self.term.sets.to_rows(members, self.term.n_rows)
 
     def _member_product(self, members: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         with torch.enable_grad():

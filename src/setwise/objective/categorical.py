@@ -8,7 +8,7 @@ them stands for all.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, ClassVar, Self
 
@@ -22,10 +22,11 @@ from setwise.likelihood import evaluate, find_rule
 from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
 from setwise.objective.terms import FirstOrder, Point, added, derivatives
 from setwise.observations import Observations
+from setwise.sets import Sets
 
 __all__ = ["ClassTerm", "class_posterior"]
 
-_Chunk = tuple[Tensor, Tensor, Tensor, Tensor, Any]
+_Chunk = tuple[Sets, Tensor, Tensor, Tensor, Any]
 CELLS = 1 << 17  # members times classes that are computed at a time
 PART = 1 << 12, 1 << 16  # sets that products with the Hessian are computed from: a sixteenth
 
@@ -55,7 +56,7 @@ class ClassTerm(AutodiffTerm):
     """−Σ weight · log p(y) over sets of rows that have classes."""
 
     of_classes: ClassVar[bool] = True
-    fixed_steps: ClassVar[bool] = False  # posteriors are found in one of two ways
+    fixed_steps: ClassVar[bool] = False  # posteriors are found in one of two ways, if checked
 
     @classmethod
     def suits(cls, family: Family, observations: Observations) -> bool:
@@ -85,15 +86,14 @@ class ClassTerm(AutodiffTerm):
         out.slot = None if self.slot is None else self.slot.take(chosen)
         return out
 
-    def in_chunks(self, rows: Distribution, like: Tensor) -> Iterator[tuple[Observations, Any]]:
+    def in_chunks(self, rows: Distribution) -> Iterator[tuple[Observations, Any]]:
         """The chunks, and the distributions of their members."""
         for o in self.chunks:
-            index = o.sets.tensor("indices", like)
-            yield o, map_parameters(rows, partial(torch.index_select, dim=0, index=index))
+            yield o, map_parameters(rows, o.sets.members)
 
     def posteriors(self, rows: Distribution, like: Tensor) -> Iterator[_Chunk]:
-        """For each chunk: the members' rows, log p(y), log P(class), P(class | y), weights."""
-        for o, members in self.in_chunks(rows, like):
+        """For each chunk: its sets, log p(y), log P(class), P(class | y), weights of members."""
+        for o, members in self.in_chunks(rows):
             each, after = class_posterior(o, members)
             weight: Any = 1.0
             if o.weight is not None:
@@ -101,14 +101,14 @@ class ClassTerm(AutodiffTerm):
                 each, weight = each * given, o.sets.repeat(given).unsqueeze(1)
             if o.sets.counts is not None:
                 weight = weight * o.sets.tensor("counts", like).unsqueeze(1)
-            yield o.sets.tensor("indices", like), each.sum(), members.logits, after, weight
+            yield o.sets, each.sum(), members.logits, after, weight
 
     def log_likelihood(self, raw: Tensor, shared: Tensor) -> Tensor:
         """log p(y) of each set; in chunks where it is not to be differentiated."""
         learns = torch.is_grad_enabled() and (raw.requires_grad or shared.requires_grad)
         if not len(self.sets) or learns or self.slot is not None:
             return super().log_likelihood(raw, shared)
-        chunks = self.in_chunks(self.family(raw), raw)
+        chunks = self.in_chunks(self.family(raw))
         return torch.cat([evaluate(o.aggregate, d, o.sets, o.y) for o, d in chunks])
 
     def gradient(self, raw: Tensor, shared: Tensor) -> FirstOrder:
@@ -120,16 +120,17 @@ class ClassTerm(AutodiffTerm):
             return super().gradient(raw, shared)
         raw = raw.detach()
         rows: Any = self.family(raw)
-        values, total = [], torch.zeros_like(raw)
-        for index, value, _, after, weight in self.posteriors(rows, raw):
+        values: list[Tensor] = []
+        total: Any = None
+        for sets, value, _, after, weight in self.posteriors(rows, raw):
             values.append(value)
-            total.index_add_(0, index, after * weight)
+            total = sets.to_rows(after * weight, len(raw), total)
         gradient = rows.logits.exp() * total.sum(1, keepdim=True) - total
         return FirstOrder(-added(values), gradient, torch.zeros_like(shared))
 
     def learned(self, raw: Tensor, shared: Tensor) -> tuple[list[_Chunk], Tensor]:
         """`posteriors` where there is something to learn, all at once, with the gradient in it."""
-        index, weight = self.sets.tensor("indices", raw), torch.from_numpy(self.member_weight)
+        weight = torch.from_numpy(self.member_weight)
         with torch.enable_grad():
             leaf = self.sets.members(raw.detach()).requires_grad_()
             own = shared.detach().clone().requires_grad_()
@@ -138,7 +139,7 @@ class ClassTerm(AutodiffTerm):
         weight = weight.to(raw).unsqueeze(1)
         logits = leaf.detach().log_softmax(1)
         after = logits.exp() + torch.where(weight > 0, slopes / weight, 0.0)
-        return [(index, value.detach(), logits, after, weight)], -at_shared
+        return [(self.sets, value.detach(), logits, after, weight)], -at_shared
 
     def at(self, raw: Tensor, shared: Tensor) -> Point:
         return _ClassPoint(self, raw.detach(), shared)
@@ -156,14 +157,14 @@ class _ClassPoint(Point):
             parts: Any = term.posteriors(term.family(raw), raw)
         else:
             parts, self.shared_gradient = term.learned(raw, shared)
-        for index, value, logits, after, weight in parts:
+        for sets, value, logits, after, weight in parts:
             before = logits.exp()
             change = after - before * after.sum(1, keepdim=True)
             # p(1 − p) − r(1 − r): the variance before y is known, less that after
             variance = change * (change + 2 * before - 1)
             self.value -= float(value)
-            self.gradient.index_add_(0, index, change * weight)
-            self.variances.index_add_(0, index, variance * weight)
+            sets.to_rows(change * weight, len(raw), self.gradient)
+            sets.to_rows(variance * weight, len(raw), self.variances)
         self.gradient.neg_()
 
     @cached_property

@@ -220,14 +220,12 @@ class Term(ABC):
         through the members would cost as much as another layer.
         """
         raw, shared = raw.detach(), shared.detach()
-        index = self.sets.tensor("indices", raw)
         with torch.enable_grad():
-            leaf = raw.index_select(0, index).requires_grad_()
+            leaf = self.sets.members(raw).detach().requires_grad_()
             own = shared.clone().requires_grad_()
             loss = -self.weighted(self.at_members(leaf, own)).sum()
         at_members, at_shared = derivatives(loss, (leaf, own))
-        at_rows = torch.zeros_like(raw).index_add_(0, index, at_members)
-        return FirstOrder(loss.detach(), at_rows, at_shared)
+        return FirstOrder(loss.detach(), self.sets.to_rows(at_members, len(raw)), at_shared)
 
     @abstractmethod
     def at(self, raw: Tensor, shared: Tensor) -> Point:

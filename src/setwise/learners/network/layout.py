@@ -30,16 +30,21 @@ class Layout:
 
     They are those of `Objective.minibatches`, with two differences: a row that is a member twice
     goes through the network twice, and batches that are one set short are filled up with a set of
-    weight 0. `tell` and `told` pass the numbers that a step needs from the host.
+    weight 0. `tell` and `told` pass the numbers that a step needs from the host. `unchecked` says
+    that steps are done within `objective.unchecked`.
     """
 
-    def __init__(self, objective: Objective, rows: Rows, size: int) -> None:
+    def __init__(self, objective: Objective, rows: Rows, size: int, unchecked: bool) -> None:
         assert rows.table is not None
         self.objective, self.table = objective, rows.table
         self.n_batches = max(1, math.ceil(objective.n_sets / size))
-        self.kinds = [_Kind(term, self.n_batches, rows.device) for term in objective.terms]
+        makes = [of_fixed_steps(term, unchecked) for term in objective.terms]
+        self.kinds = [
+            _Kind(term, make, self.n_batches, rows.device)
+            for term, make in zip(objective.terms, makes, strict=True)
+        ]
         self.place = torch.zeros(1, dtype=torch.int64, device=rows.device)
-        self.numbers = torch.zeros((self.n_batches, 4), dtype=torch.float64, device=rows.device)
+        self.numbers = torch.zeros((self.n_batches, 3), dtype=torch.float64, device=rows.device)
 
     @staticmethod
     def suits(objective: Objective, rows: Rows, size: int) -> bool:
@@ -64,7 +69,7 @@ class Layout:
     def batch(self) -> tuple[Tensor, Objective]:
         """The rows of the next batch, one for each member, and the loss over them."""
         found = [kind.batch(self.place) for kind in self.kinds]
-        rows = torch.cat([rows for rows, _ in found])
+        rows = found[0][0] if len(found) == 1 else torch.cat([rows for rows, _ in found])
         total, terms = 0, []
         for kind, (own, seen) in zip(self.kinds, found, strict=True):
             terms.append(kind.term(seen, total, len(rows)))
@@ -72,7 +77,7 @@ class Layout:
         return self.table.index_select(0, rows), self.objective.only(terms, len(rows))
 
     def tell(self, numbers: Sequence[Sequence[float]]) -> None:
-        """Four numbers for each step of the epoch."""
+        """Three numbers for each step of the epoch."""
         self.numbers[: len(numbers)].copy_(torch.tensor(numbers, dtype=torch.float64))
 
     def told(self) -> list[Tensor]:
@@ -85,10 +90,9 @@ class Layout:
 class _Kind:
     """Observations of one kind on the device."""
 
-    def __init__(self, term: Term, n_batches: int, device: torch.device) -> None:
+    def __init__(self, term: Term, make: type[Term], n_batches: int, device: torch.device) -> None:
         o, n = term.observations, len(term.sets)
-        self.like, self.n, self.n_batches = term, n, n_batches
-        self.make = of_fixed_steps(term)
+        self.like, self.make, self.n, self.n_batches = term, make, n, n_batches
         self.members = torch.from_numpy(o.sets.indices.reshape(n, -1)).to(device)
         self.y = None if o.y is None else torch.as_tensor(o.y).to(device)
         self.size = math.ceil(n / n_batches)  # sets in a batch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ from setwise.learners.network.checkpoint import read_tensors, write_tensors
 from setwise.learners.network.layout import Layout, Recorded
 from setwise.learners.network.modules import RawNetwork, Rows, predict
 from setwise.learners.network.optimizer import Number, Weights
-from setwise.objective import HeldOut, Objective
+from setwise.objective import HeldOut, Objective, unchecked
 
 __all__ = ["Settings", "Training", "cosine", "held_out", "resolve_schedule", "warm_up"]
 
@@ -118,6 +118,7 @@ class Training:
         compute = self.network.compute
         self.compute = torch.compile(compute) if settings.compiled else compute
         self.laid: tuple[Objective, Layout, Recorded] | None = None
+        self.unchecked = task.objective.of_classes  # until a probability underflows
 
     # ---- steps
 
@@ -134,10 +135,23 @@ class Training:
 
     def run_epoch(self, objective: Objective, total: int) -> float:
         """One pass over the sets, up to step `total`; their mean log-likelihood on the way."""
+        alone = self.peers.size == 1
+        laid = alone and Layout.suits(objective, self.rows, self.settings.batch_size)
+        if not (laid and self.unchecked):
+            return self._epoch(objective, total, laid)
+        tensors, facts = self._here_and_now()
+        before = {name: t.clone() for name, t in tensors.items()}
+        try:
+            return self._epoch(objective, total, laid)
+        except FloatingPointError:  # perhaps a probability underflowed: again, in logarithms
+            self.unchecked, self.laid = False, None
+            self._go_back(before, facts)
+            return self._epoch(objective, total, laid)
+
+    def _epoch(self, objective: Objective, total: int, laid: bool) -> float:
         self.network.train()
         self.loss.zero_()
         alone = self.peers.size == 1
-        laid = alone and Layout.suits(objective, self.rows, self.settings.batch_size)
         if not alone:  # what a module draws is another in each process, and known after a restart
             torch.manual_seed(hash((self.seed, self.step, self.peers.rank)))
         with self.settings.arithmetic(laid), self._in_range():
@@ -181,33 +195,38 @@ class Training:
                 break
             own = part.total_weight
             weight = peers.sum(self.loss.new_tensor(own)).clamp_min(1e-300) if all_of_them else own
-            self._learn(x, part, weight, *self._numbers(self.step, total))
+            self._learn(x, part, weight, self._rate(self.step, total), self.step + 1)
             self.step += 1
             yield weight
 
     def _recorded(self, objective: Objective, total: int) -> Iterator[Number]:
         """Steps that the host only starts; each gives the weight of its sets."""
         if self.laid is None or self.laid[0] is not objective:
-            layout = Layout(objective, self.rows, self.settings.batch_size)
+            trusted = self.unchecked
+            layout = Layout(objective, self.rows, self.settings.batch_size, trusted)
 
             def step() -> None:
-                self._learn(*layout.batch(), *layout.told())
+                with unchecked() if trusted else nullcontext():
+                    self._learn(*layout.batch(), *layout.told())
 
             self.laid = objective, layout, Recorded(step, self.settings.device)
         _, layout, recorded = self.laid
         weights = layout.shuffle(self.rng)
         steps = range(self.step, min(self.step + len(weights), total))
-        layout.tell([(w, *self._numbers(i, total)) for w, i in zip(weights, steps, strict=False)])
+        told = zip(weights, steps, strict=False)
+        layout.tell([(w, self._rate(i, total), i + 1) for w, i in told])
         for weight, _ in zip(weights, steps, strict=False):
             recorded()
             self.step += 1
             yield weight
 
-    def _numbers(self, step: int, total: int) -> tuple[float, float, float]:
-        return self.weights.numbers(step, self.settings.lr * self.settings.schedule(step, total))
+    def _rate(self, step: int, total: int) -> float:
+        return self.settings.lr * self.settings.schedule(step, total)
 
-    def _learn(self, x: Tensor, sets: Objective, weight: Number, *numbers: Number) -> None:
-        """One step, from rows and the loss of the sets that they are in, which is all there is.
+    def _learn(
+        self, x: Tensor, sets: Objective, weight: Number, rate: Number, number: Number
+    ) -> None:
+        """A step, from rows and the loss of the sets that they are in, which is all there is.
 
         Where others have sets of the same batch too, `weight` is that of all, and the gradient
         becomes that of the sum over all: not its mean over processes, whose shares may be uneven.
@@ -222,7 +241,7 @@ class Training:
                 self.change.grad += loss.shared_gradient * (self.rate / weight)
             self.loss += loss.value
         self.weights.add(self.peers)
-        self.weights.step(*numbers)
+        self.weights.step(rate, number)
 
     def judge(
         self, rows: Rows, numbers: NDArray[np.int64], sets: HeldOut
@@ -301,27 +320,39 @@ class Training:
 
     # ---- checkpoints
 
-    def keep(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
-        """Writes a checkpoint from which `resume` continues exactly."""
+    def _here_and_now(self) -> tuple[dict[str, Tensor], dict[str, Any]]:
+        """All that changes from step to step, uncopied, and what else `_go_back` needs."""
         random = {"cpu": torch.get_rng_state()}
         if self.settings.device.type == "cuda":
             random["cuda"] = torch.cuda.get_rng_state(self.settings.device)
         parts = {
             "now": self.state.state_dict(),
-            "best": self.best or {},
             "weights": self.weights.state(),
             "random": random,
         }
-        facts = {
-            "digest": digest,
-            "random": self.rng.bit_generator.state,
-            "history": task.progress.history,
-            **{name: getattr(self, name) for name in COUNTERS},
-        }
+        counters = {name: getattr(self, name) for name in COUNTERS}
+        return _named(parts), {"random": self.rng.bit_generator.state, **counters}
+
+    def _go_back(self, tensors: dict[str, Tensor], facts: dict[str, Any]) -> None:
+        """Restores what `_here_and_now` gave."""
+        self.state.load_state_dict(_under(tensors, "now."))
+        torch.set_rng_state(tensors["random.cpu"])
+        if "random.cuda" in tensors:
+            torch.cuda.set_rng_state(tensors["random.cuda"], self.settings.device)
+        self.rng.bit_generator.state = facts["random"]
+        for name in COUNTERS:
+            setattr(self, name, facts[name])
+        for name, value in self.weights.state().items():
+            value.copy_(tensors[f"weights.{name}"])
+
+    def keep(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
+        """Writes a checkpoint from which `resume` continues exactly."""
+        tensors, facts = self._here_and_now()
+        facts |= {"digest": digest, "history": task.progress.history}
+        tensors |= _named({"best": self.best or {}})
         if sets is not None and sets.best_sets is not None:
-            parts["held"] = {"sets": sets.best_sets}
+            tensors["held.sets"] = sets.best_sets
             facts["best_score"] = sets.best
-        tensors = {f"{part}.{k}": v for part, values in parts.items() for k, v in values.items()}
         write_tensors(path, tensors, facts)
 
     def resume(self, path: Path, digest: str, task: Task, sets: HeldOut | None) -> None:
@@ -335,20 +366,16 @@ class Training:
                 f"the checkpoint in {path.parent} is of another fit (other data, parameters or "
                 f"random_state): give each fit its own folder, or delete it to begin anew"
             )
-        self.state.load_state_dict(_under(tensors, "now."))
+        self._go_back(tensors, facts)
         self.best = _under(tensors, "best.") or None
         if sets is not None and "held.sets" in tensors:
             sets.best_sets = tensors["held.sets"].to(self.settings.device)
             sets.best = facts["best_score"]
-        torch.set_rng_state(tensors["random.cpu"])
-        if "random.cuda" in tensors:
-            torch.cuda.set_rng_state(tensors["random.cuda"], self.settings.device)
-        self.rng.bit_generator.state = facts["random"]
         task.progress.history[:] = facts["history"]
-        for name in COUNTERS:
-            setattr(self, name, facts[name])
-        for name, value in self.weights.state().items():
-            value.copy_(tensors[f"weights.{name}"])
+
+
+def _named(parts: dict[str, dict[str, Tensor]]) -> dict[str, Tensor]:
+    return {f"{part}.{k}": v for part, values in parts.items() for k, v in values.items()}
 
 
 def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

@@ -99,9 +99,16 @@ class Same(sw.Aggregate):
 
 
 def _class_posterior(aggregate, distribution, sets, y):
-    if aggregate.fault != "posterior":
-        return None
-    return _same(aggregate, distribution, sets, y), distribution.probs  # as if y said nothing
+    if aggregate.fault == "posterior":
+        return _same(aggregate, distribution, sets, y), distribution.probs  # as if y said nothing
+    if aggregate.fault == "curvature":
+        each = _same(aggregate, distribution, sets, y)
+        leaf = distribution.logits.detach().requires_grad_()
+        with torch.enable_grad():
+            again = _same(aggregate, td.Categorical(logits=leaf), sets, y)
+        (slope,) = torch.autograd.grad(again.sum(), leaf)
+        return each, distribution.probs + slope  # the slope is a constant to torch
+    return None
 
 
 @sw.likelihood(Same, td.Categorical, class_posterior=_class_posterior)
@@ -145,6 +152,7 @@ def test_a_new_aggregate():
         ("factor", "observed in|not finite|log-likelihood nan"),
         ("digits", "by enumeration"),
         ("posterior", "`class_posterior` is off the rule's own gradient"),
+        ("curvature", "the derivative of `class_posterior` is off"),
         ("double", r"float32 parameters gave torch\.float64"),
         ("shape", "gave shape"),
         ("impossible", "has log-likelihood -inf"),

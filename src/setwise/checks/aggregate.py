@@ -233,7 +233,10 @@ def _check_numerics(s: Sample) -> None:
 
 
 def _check_class_posterior(s: Sample) -> None:
-    """P(class | y) − P(class) is the rule's own gradient, at ordinary and at extreme logits."""
+    """P(class | y) − P(class) is the rule's own gradient, at ordinary and at extreme logits.
+
+    So is its derivative, where it can be differentiated: learners use that for the curvature.
+    """
     rule = find_rule(type(s.aggregate), s.family.distribution)
     if rule.class_posterior is None:
         return
@@ -254,6 +257,21 @@ def _check_class_posterior(s: Sample) -> None:
             off < least,
             f"`class_posterior` is off the rule's own gradient by {off:.2g} ({dtype}, logits times "
             f"{factor:g})",
+        )
+    leaf = s.raw[torch.from_numpy(members.ravel())].double().requires_grad_()
+    rows: Any = s.family(leaf)
+    found = rule.class_posterior(s.aggregate, rows, sets, label)
+    if found is not None and found[1].requires_grad:
+        each = evaluate(s.aggregate, rows, sets, y)
+        (slope,) = torch.autograd.grad(each.sum(), leaf, create_graph=True)
+        along = torch.randn(leaf.shape, generator=torch.Generator().manual_seed(s.seed)).to(leaf)
+        (own,) = torch.autograd.grad((found[1] * along).sum(), leaf, retain_graph=True)
+        (wanted,) = torch.autograd.grad(((rows.probs + slope) * along).sum(), leaf)
+        off = float(((own - wanted) / (1 + wanted.abs())).abs().max())
+        require(
+            off < 1e-7,
+            f"the derivative of `class_posterior` is off that of the rule's own gradient by "
+            f"{off:.2g}: detach P(class | y) where it cannot be differentiated",
         )
 
 

@@ -74,7 +74,8 @@ def likelihood(
 
     For classes, `class_posterior(aggregate, distribution, sets, y)` may return log p(y) of each set
     and P(class | y) of each member in closed form (None where there is none), so that learners need
-    not differentiate the rule; `check_aggregate` compares the two.
+    not differentiate the rule; `check_aggregate` compares the two. What torch can differentiate of
+    it also gives the curvature.
     """
 
     def register(function: RuleFunction) -> RuleFunction:

@@ -56,15 +56,19 @@ class AutodiffPoint(Point):
         with torch.enable_grad():
             self.leaf = self._gather(raw.detach()).requires_grad_()
             self.leaf_shared = shared.detach().clone().requires_grad_()
-            loss = -term.weighted(self._log_likelihood()).sum()
-            self.value = float(loss.detach())
-            self.slopes = self._derivatives(loss, create_graph=True)
+            loss, self.slopes = self._graph()
+        self.value = float(loss.detach())
         self.gradient = self._rows(self.slopes[0].detach())
         self.shared_gradient = self.slopes[1].detach()
 
     def _gather(self, raw: Tensor) -> Tensor:
         """What the likelihood is a function of, here the members' lines."""
         return self.term.sets.members(raw)
+
+    def _graph(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """The loss, and its derivatives to differentiate again."""
+        loss = -self.term.weighted(self._log_likelihood()).sum()
+        return loss, self._derivatives(loss, create_graph=True)
 
     def _log_likelihood(self) -> Tensor:
         return self.term.at_members(self.leaf, self.leaf_shared)

@@ -18,6 +18,7 @@ from torch import Tensor
 from torch.distributions import Distribution
 
 from setwise.distributions import Categorical, Family, map_parameters
+from setwise.distributions.base import normalised
 from setwise.likelihood import evaluate, find_rule
 from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
 from setwise.objective.terms import FirstOrder, Point, added, derivatives
@@ -28,6 +29,7 @@ __all__ = ["ClassTerm", "class_posterior"]
 
 _Chunk = tuple[Sets, Tensor, Tensor, Tensor, Any]
 CELLS = 1 << 17  # members times classes that are computed at a time
+LEAST = -600.0  # of log p(y) where posteriors are products of probabilities, not of logarithms
 PART = 1 << 12, 1 << 16  # sets that products with the Hessian are computed from: a sixteenth
 
 
@@ -145,6 +147,25 @@ class ClassTerm(AutodiffTerm):
         return _ClassPoint(self, raw.detach(), shared)
 
 
+class _PosteriorPoint(AutodiffPoint):
+    """A graph from the members to the gradient at them by posteriors in closed form.
+
+    It has fewer nodes than that of the rule, which is differentiated once more. It is not `good`
+    where a closed form is not made of torch's operations, or where a probability nearly underflows.
+    """
+
+    def _graph(self) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        o = self.term.observations
+        members: Any = normalised(self.leaf.log_softmax(1))
+        each, after = class_posterior(o, members)
+        self.good = after.requires_grad and bool(each.min() > LEAST)
+        slopes = members.logits.exp() * after.sum(1, keepdim=True) - after
+        if o.weight is not None:
+            given = torch.as_tensor(o.weight).to(self.leaf)
+            each, slopes = each * given, slopes * o.sets.repeat(given).unsqueeze(1)
+        return -each.sum(), (slopes, torch.zeros_like(self.leaf_shared))
+
+
 class _ClassPoint(Point):
     """How y changes the members' probabilities, and their variances."""
 
@@ -169,7 +190,13 @@ class _ClassPoint(Point):
 
     @cached_property
     def graph(self) -> AutodiffPoint:
-        return AutodiffPoint(self.term, *self.place)
+        term = self.term
+        rule = find_rule(type(term.observations.aggregate), term.family.distribution)
+        if term.slot is None and term.sets.counts is None and rule.class_posterior is not None:
+            point = _PosteriorPoint(term, *self.place)
+            if point.good:
+                return point
+        return AutodiffPoint(term, *self.place)
 
     def product(self, raw: Tensor, shared: Tensor) -> tuple[Tensor, Tensor]:
         return self.graph.product(raw, shared)

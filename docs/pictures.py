@@ -41,6 +41,16 @@ STYLE: dict[str, Any] = {
 COLOURS = ["#009688", "#ef6c00", "#5c6bc0", "#d81b60", "#8d6e63"]
 
 
+def datasets_missing(text: str) -> list[str]:
+    """The data sets that a page loads and that are not on this machine."""
+    import setwise as sw
+
+    known = sw.datasets.available()
+    away = {one.name for one in known if one.where in ("download", "missing")}
+    code = "".join(block["code"] for block in BLOCK.finditer(text))
+    return sorted({*re.findall(r'datasets\.load\("([^"]+)"', code)} & away)
+
+
 def run(page: Path) -> Iterator[tuple[re.Match[str], str, list[Any]]]:
     """Runs the blocks of a page in turn: each with its output and its figures."""
     import matplotlib.pyplot as plt

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import setwise as sw
-from docs.pictures import BLOCK, run
+from docs.pictures import BLOCK, datasets_missing, run
 from setwise.checks.examples import has_rule
 from setwise.distributions import base, families
 from setwise.learners import learners
@@ -66,10 +66,8 @@ def test_outputs_are_compared_strictly():
 )
 def test_code_blocks_run(page, monkeypatch, record_property):
     monkeypatch.setattr(base, "_FAMILIES", dict(base._FAMILIES))  # a page may add one
-    here = {one.name for one in sw.datasets.available() if one.where not in ("download", "missing")}
-    missing = set(re.findall(r'datasets\.load\("([^"]+)"', TEXTS[page])) - here
-    if missing:
-        pytest.skip(f"needs {', '.join(sorted(missing))} in the folder named by SETWISE_DATA")
+    if missing := datasets_missing(TEXTS[page]):
+        pytest.skip(f"needs {', '.join(missing)} in the folder named by SETWISE_DATA")
     drawn, seconds, begin = 0, [], time.process_time()
     record_property("blocks", (str(page.relative_to(ROOT)), seconds))  # see conftest.py
     for block, printed, figures in run(page):

@@ -12,9 +12,11 @@ import sys
 import pytest
 
 from docs.notebooks import notebook
-from docs.pictures import BLOCK, DOCS
+from docs.pictures import BLOCK, DOCS, datasets_missing
+from setwise.distributions import base
 
 PAGES = sorted((DOCS / "tutorials").glob("*.md"))
+SLOW = pytest.mark.slow
 
 
 def sources(made, kind):
@@ -51,10 +53,17 @@ def written(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["preferences"])
-def test_a_notebook_runs_as_written(written, name, monkeypatch, tmp_path):
-    made = json.loads((written / f"{name}.ipynb").read_text(encoding="utf-8"))
+@pytest.mark.parametrize(
+    "page",
+    [page if page.stem == "preferences" else pytest.param(page, marks=SLOW) for page in PAGES],
+    ids=lambda page: page.stem,
+)
+def test_a_notebook_runs_as_written(written, page, monkeypatch, tmp_path):
+    if missing := datasets_missing(page.read_text(encoding="utf-8")):
+        pytest.skip(f"needs {', '.join(missing)} in the folder named by SETWISE_DATA")
+    made = json.loads((written / f"{page.stem}.ipynb").read_text(encoding="utf-8"))
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(base, "_FAMILIES", dict(base._FAMILIES))  # a page may add one
     space = {"__name__": "__main__"}
     for cell in made["cells"]:
         if cell["cell_type"] == "code":

@@ -12,6 +12,7 @@ from torch import distributions as td
 
 import setwise as sw
 from setwise.inference import Posterior, expectation, expected_aggregate, posterior
+from setwise.numerics import log1mexp
 
 # An integral over likelihoods that are integrals themselves: right, but seconds each.
 SLOW = {
@@ -392,3 +393,29 @@ def test_flipped_comparisons_of_numbers_on_a_grid(family):
     found = posterior(o, d)
     np.testing.assert_allclose(found.mean, mean, atol=1e-3)
     np.testing.assert_allclose(found.std, std, atol=1e-3)
+
+
+@pytest.mark.parametrize("aggregate", [sw.Similarity(), sw.AnyPositive()])
+def test_transforms_of_torch_find_the_same_derivatives(aggregate):
+    sets, classes = sw.Sets([[0, 1], [2, 3], [1, 3]]), 2
+
+    def value(logits):
+        rows = torch.distributions.Categorical(logits=logits, validate_args=False)
+        return sw.log_likelihood(aggregate, rows, sets, [1, 0, 1]).sum()
+
+    logits = torch.randn(4, classes, dtype=torch.float64, generator=torch.manual_seed(0))
+    first = torch.autograd.functional.jacobian(value, logits)
+    torch.testing.assert_close(torch.func.grad(value)(logits), first)
+    second = torch.autograd.functional.hessian(value, logits)
+    torch.testing.assert_close(torch.func.hessian(value)(logits), second)
+
+
+def test_what_is_left_of_one_keeps_its_digits_in_float32():
+    x = torch.tensor([-30.0, -11.0, -1.0, -0.1, -1e-6], requires_grad=True)
+    log_left = log1mexp(x)
+    (slope,) = torch.autograd.grad(log_left.sum(), x)
+    exact = x.detach().double()
+    torch.testing.assert_close(
+        log_left.double(), torch.log(-torch.expm1(exact)), rtol=1e-6, atol=1e-13
+    )
+    torch.testing.assert_close(slope.double(), -1 / torch.expm1(-exact), rtol=1e-6, atol=0)

@@ -14,6 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from setwise._one_minus_exp import log1mexp
+
 __all__ = [
     "at_once",
     "call",
@@ -102,47 +104,6 @@ def logaddexp(a: Tensor, b: Tensor) -> Tensor:
     """
     top = _finite(torch.maximum(a.detach(), b.detach()))
     return _log((a - top).exp() + (b - top).exp()) + top
-
-
-def log1mexp(x: Tensor) -> Tensor:
-    """log(1 − exp x) for x ≤ 0, accurate at both ends; −inf with gradient zero at x = 0.
-
-    >>> log1mexp(torch.tensor([-1e-30, -40.0, 0.0], dtype=torch.float64))
-    tensor([-6.9078e+01, -4.2484e-18,        -inf], dtype=torch.float64)
-    """
-    return call(_Log1mExp, x)
-
-
-class _Log1mExp(torch.autograd.Function):
-    """log(1 − exp x), whose derivative is s = −1/(exp(−x) − 1)."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        ctx.save_for_backward(x)
-        x = x.clamp(max=0)
-        return torch.where(x > -math.log(2), (-torch.expm1(x)).log(), torch.log1p(-x.exp()))
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return grad * call(_Slope, x)
-
-
-class _Slope(torch.autograd.Function):
-    """s = −1/(exp(−x) − 1), or 0 at x = 0; its derivative is s (1 − s). Never infinite."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
-        least = -torch.finfo(x.dtype).max / 4
-        s = torch.where(x >= 0, 0.0, -torch.expm1(-x).reciprocal()).clamp(min=least)
-        ctx.save_for_backward(s)
-        return s
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> Tensor:
-        (s,) = ctx.saved_tensors
-        out: Tensor = grad * s * (1 - s)
-        return out
 
 
 def logsubexp(a: Tensor, b: Tensor) -> Tensor:

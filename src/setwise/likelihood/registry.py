@@ -205,10 +205,12 @@ def log_likelihood(aggregate: Aggregate, distribution: Distribution, sets: Any, 
     sets = sets if isinstance(sets, Sets) else Sets(sets)
     y = _checked(aggregate, sets, y)
     members: Any = map_parameters(distribution, sets.members)
-    if rule.class_posterior is not None and len(sets) and members.logits.requires_grad:
+    transformed = torch._C._are_functorch_transforms_active()  # whose own way to derivatives it is
+    closed = None if transformed else rule.class_posterior
+    if closed is not None and len(sets) and members.logits.requires_grad:
         at = torch.as_tensor(y, device=members.logits.device)
         with torch.no_grad():
-            found = rule.class_posterior(aggregate, members, sets.flat, at)
+            found = closed(aggregate, members, sets.flat, at)
         if found is not None:
 
             def again(logits: Tensor) -> Tensor:

@@ -395,6 +395,7 @@ def test_flipped_comparisons_of_numbers_on_a_grid(family):
     np.testing.assert_allclose(found.std, std, atol=1e-3)
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # torch's own hessian
 @pytest.mark.parametrize("aggregate", [sw.Similarity(), sw.AnyPositive()])
 def test_transforms_of_torch_find_the_same_derivatives(aggregate):
     sets, classes = sw.Sets([[0, 1], [2, 3], [1, 3]]), 2

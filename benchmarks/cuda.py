@@ -69,7 +69,7 @@ SECTIONS: dict[str, Callable[[str, bool], Rows]] = {
 PAGE = """# Speed on CUDA
 
 `make bench-cuda` writes this page on a machine with a CUDA device, and fails where a figure is past
-its bound. Figures follow below when they have been measured.
+its bound.
 """
 
 

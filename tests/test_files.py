@@ -17,7 +17,7 @@ import pytest
 
 from setwise import _files
 from setwise._arrays import HEADER, read_arrays, write_arrays
-from setwise._facts import LARGEST, PARTS, AnyFloat, checked, read_json
+from setwise._facts import DEEPEST, LARGEST, PARTS, AnyFloat, checked, read_json
 from setwise._files import beside, locked
 
 posix = pytest.mark.skipif(os.name == "nt", reason="locks of POSIX")
@@ -194,6 +194,15 @@ def test_damaged_json(text, tmp_path):
     path = tmp_path / "file.json"
     path.write_bytes(text.encode(errors="surrogatepass"))
     with pytest.raises(ValueError, match=r"."):
+        read_json(path)
+
+
+def test_json_is_nested_as_deep_as_what_walks_through_it_can_go(tmp_path):
+    path = tmp_path / "file.json"
+    path.write_text("[" * DEEPEST + "]" * DEEPEST)
+    assert read_json(path)[1]
+    path.write_text('{"a":' * (DEEPEST + 1) + "3" + "}" * (DEEPEST + 1))
+    with pytest.raises(ValueError, match="nested too deeply, more than 100 levels"):
         read_json(path)
 
 

@@ -16,6 +16,7 @@ __all__ = ["AnyFloat", "check_size", "checked", "read_json"]
 
 AnyFloat = Annotated[float, "any"]  # NaN and infinity too
 LARGEST = 2**25  # bytes of JSON that are read
+DEEPEST = 100  # levels of it, which whatever walks through them can afford
 PARTS = 2**21  # lists and objects in it, each of which takes more memory than its letters
 WORDS = {
     bool: "true or false", int: "a whole number", float: "a finite number", str: "a text",
@@ -29,9 +30,24 @@ def read_json(path: Path) -> tuple[bytes, Any]:
         text = file.read(LARGEST + 1)
     check_size(text)
     try:
-        return text, json.loads(text)
+        told = json.loads(text)
     except RecursionError:
-        raise ValueError("it is nested too deeply") from None
+        raise _too_deep() from None
+    level: list[Any] = [[told]]
+    for _ in range(DEEPEST + 1):
+        level = [
+            v.values() if isinstance(v, dict) else v
+            for inside in level
+            for v in inside
+            if isinstance(v, dict | list)
+        ]
+        if not level:
+            return text, told
+    raise _too_deep()
+
+
+def _too_deep() -> ValueError:
+    return ValueError(f"it is nested too deeply, more than {DEEPEST} levels")
 
 
 def check_size(text: bytes) -> None:

@@ -53,7 +53,6 @@ def elementwise() -> None:
     for name in ("aggregate", "dtype", "rows", "plain ms", "setwise ms", "ratio", "bar"):
         table.add_column(name, justify="left" if name in ("aggregate", "rows") else "right")
     n = MEMBERS
-    rng = np.random.default_rng(0)
     for dtype in (torch.float32, torch.float64):
         for aggregate, size, n_classes in (
             (sw.Mean(), 4, 0),
@@ -81,8 +80,8 @@ def elementwise() -> None:
 
                 plain = best(lambda: backward(build().log_prob(target), *leaves))
             index = np.arange(n).reshape(-1, size)
-            shared = rng.integers(0, n, index.shape)
-            for rows, sets in (("each once", sw.Sets(index)), ("shared", sw.Sets(shared))):
+            shared = sw.Sets.random(n, len(index), size, seed=0)
+            for rows, sets in (("each once", sw.Sets(index)), ("shared", shared)):
                 y = (
                     np.ones(len(sets))
                     if not isinstance(aggregate, sw.Mean)

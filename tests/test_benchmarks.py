@@ -7,7 +7,9 @@ import math
 import pytest
 import torch
 
-from benchmarks import columns, coverage, cuda, defaults, growth, resume, speed, table
+from benchmarks import (
+    columns, coverage, cuda, defaults, growth, likelihood, resume, speed, table,
+)  # fmt: skip
 from benchmarks.table import Figure
 
 # The others start processes that keep the cores busy, or take their time.
@@ -26,6 +28,13 @@ def test_a_section_measures_every_figure(section):
     for figure in figures:
         assert figure.value > 0 or (math.isnan(figure.value) and figure.note)
         assert len(figure.cells) == len(table.HEADS)
+
+
+def test_the_table_of_the_readme_is_measured(monkeypatch, capsys):
+    monkeypatch.setattr(likelihood, "MEMBERS", 160)
+    monkeypatch.setattr(likelihood, "best", lambda fn: fn() or 1.0)
+    likelihood.elementwise()
+    assert "Similarity" in capsys.readouterr().out
 
 
 def test_a_figure_past_its_bound_fails_the_run(monkeypatch, capsys):

@@ -8,7 +8,15 @@ import pytest
 import torch
 
 from benchmarks import (
-    columns, coverage, cuda, defaults, growth, likelihood, resume, speed, table,
+    columns,
+    coverage,
+    cuda,
+    defaults,
+    growth,
+    likelihood,
+    resume,
+    speed,
+    table,
 )  # fmt: skip
 from benchmarks.table import Figure
 

@@ -93,9 +93,9 @@ class Setwise:
         rng = np.random.default_rng(0)
         self.rows = int(np.mean([len(b.rows) for b in self.inner(size, rng)]))
 
-    def timed(self, size: int, rng: np.random.Generator) -> Any:
+    def timed(self, *how: Any) -> Any:
         start = time.perf_counter()
-        for batch in self.inner(size, rng):
+        for batch in self.inner(*how):
             yield batch
             now = time.perf_counter()
             self.times.append((now - start) / len(batch.rows))

@@ -28,9 +28,10 @@ from sklearn.datasets import load_digits
 import setwise as sw
 from reproduction import classification
 from reproduction.baselines import METHODS
-from setwise import classes
 from setwise.datasets import load
-from setwise.learners import boosting, leaves, network_beginning
+from setwise.learners.boosting import base, leaves
+from setwise.learners.network import initialization
+from setwise.objective import categorical
 
 SETS = ("isolet", "letter", "cardiotocography", "japanesevowels", "satimage", "vehicle")
 KINDS = ("similarity_mle", "triplet_mle")
@@ -60,7 +61,7 @@ def clusters() -> None:
     """Networks."""
     for name in SETS:
         for kind in KINDS:
-            with patch.object(network_beginning, "_alike", lambda objective: None):
+            with patch.object(initialization, "_alike", lambda objective: None):
                 random = fit(name, kind, sw.Network())
             found = fit(name, kind, sw.Network())
             console.print(
@@ -81,8 +82,8 @@ def noise() -> None:
                 sets = sw.Sets.random(1200, 8000, aggregate.size, seed=seed)
                 seen = sw.Noisy(aggregate, flip=flip).observe(z[known], sets, seed=seed)
                 est = sw.AggregateClassifier(10, sw.Network(), random_state=seed, verbose=0)
-                here = network_beginning._alike if kind == "clusters" else lambda objective: None
-                with patch.object(network_beginning, "_alike", here):
+                here = initialization._alike if kind == "clusters" else lambda objective: None
+                with patch.object(initialization, "_alike", here):
                     est.fit(X[known] / 16, seen)
                 found.append(
                     100 * sw.metrics.permutation_accuracy(z[new], est.predict(X[new] / 16))
@@ -106,8 +107,8 @@ def bounds() -> None:
         held = aggregate.observe(
             target[3600:4800], sw.Sets.random(1200, 2400 // size, size, seed=1)
         )
-        for farthest in (np.inf, boosting.FARTHEST):
-            with patch.object(boosting, "FARTHEST", farthest):
+        for farthest in (np.inf, base.FARTHEST):
+            with patch.object(base, "FARTHEST", farthest):
                 learner = sw.LightGBM(n_estimators=300, learning_rate=0.1, num_threads=1)
                 classes = int(target.max()) + 1
                 est = sw.AggregateClassifier(classes, learner, random_state=0, verbose=0)
@@ -167,20 +168,21 @@ def part() -> None:
         evaluated = X[a:b], method.aggregate.observe(z[a:b], held)
         told = []
         with one_guide():
-            for rounds, size in ((1, classes.PART), (100, len(seen)), (100, classes.PART)):
+            some, every = categorical.PART, (len(seen), len(seen))
+            for rounds, size in ((1, some), (100, every), (100, some)):
                 learner = sw.LightGBM(n_estimators=rounds, learning_rate=0.1, num_threads=1)
                 est = sw.AggregateClassifier(7, learner, random_state=0, verbose=0)
                 begin = time.perf_counter()
-                with patch.object(classes, "PART", size):
+                with patch.object(categorical, "PART", size):
                     est.fit(X[:a], seen, eval=evaluated)
                 right = 100 * sw.metrics.permutation_accuracy(z[b:], est.predict(X[b:]))
                 valid = max(entry["valid"] for entry in est.history_)
                 told.append((right, valid, time.perf_counter() - begin))
-        whole, some = told[1:]
+        whole, part = told[1:]
         console.print(
             f"covertype, {len(seen)} {kind}: curvature of all sets {whole[0]:.1f} % "
-            f"({whole[1]:.4f}), of {classes.PART} {some[0]:.1f} % ({some[1]:.4f}) in "
-            f"{some[2] / whole[2]:.2f} of the time"
+            f"({whole[1]:.4f}), of {categorical.PART[1]} {part[0]:.1f} % ({part[1]:.4f}) in "
+            f"{part[2] / whole[2]:.2f} of the time"
         )
 
 

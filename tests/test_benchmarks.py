@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
+from pathlib import Path
 
 import pytest
 import torch
@@ -36,6 +38,13 @@ def test_a_section_measures_every_figure(section):
     for figure in figures:
         assert figure.value > 0 or (math.isnan(figure.value) and figure.note)
         assert len(figure.cells) == len(table.HEADS)
+
+
+@pytest.mark.parametrize(
+    "path", sorted(Path(speed.__file__).parent.glob("*.py")), ids=lambda path: path.stem
+)
+def test_a_benchmark_finds_what_it_measures(path):
+    import_module(f"benchmarks.{path.stem}")
 
 
 def test_the_table_of_the_readme_is_measured(monkeypatch, capsys):

@@ -15,6 +15,38 @@ settings.register_profile("setwise", deadline=None, derandomize=True)
 settings.load_profile("setwise")
 
 
+# Long tests whose subject quicker ones touch, too: `make test-slow` runs them.
+LONG = (
+    "test_docs.py::test_code_blocks_run[docs/which-observation.md]",
+    "test_docs.py::test_code_blocks_run[docs/large.md]",
+    "test_docs.py::test_code_blocks_run[docs/tutorials/privacy-means.md]",
+    "test_docs.py::test_code_blocks_run[docs/tutorials/musk.md]",
+    "test_docs.py::test_code_blocks_run[docs/tutorials/census.md]",
+    "test_saddles.py::test_every_learner_reaches_the_likelihood_of_the_truth[em-custom",
+    "test_saddles.py::test_every_learner_reaches_the_likelihood_of_the_truth[xgboost-custom",
+    "test_pairs.py::test_total_probability_is_one[Mean0-studentt]",
+    "test_pairs.py::test_total_probability_is_one[Sum0-studentt]",
+    "test_benchmarks.py::test_a_section_measures_every_figure[sums]",
+    "test_benchmarks.py::test_a_section_measures_every_figure[counts]",
+    "test_benchmarks.py::test_a_section_measures_every_figure[rankings]",
+    "test_benchmarks.py::test_a_section_measures_every_figure[permanents]",
+    "test_benchmarks.py::test_a_section_measures_every_figure[recordings]",
+    "test_image_tables.py::test_the_command",
+    "test_ensemble.py::test_copies_of_permuted_classes_are_matched",
+    "test_ensemble.py::test_saved_and_loaded_it_predicts_the_same[Ensemble2]",
+    "test_standard_errors.py::test_coverage[ensemble",
+    "test_learned_noise.py::test_flipped_similarities_are_recovered",
+)
+
+
+@pytest.hookimpl(tryfirst=True)  # before those with this mark are left out
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Marks the long tests."""
+    for item in items:
+        if item.nodeid.rpartition("tests/")[2].startswith(LONG):
+            item.add_marker(pytest.mark.slow)
+
+
 @pytest.fixture(autouse=True)
 def _seed() -> None:
     """Each test starts from the same global torch seed, whatever ran before it."""

@@ -17,11 +17,6 @@ settings.load_profile("setwise")
 
 # Long tests whose subject quicker ones touch, too: `make test-slow` runs them.
 LONG = (
-    "test_docs.py::test_code_blocks_run[docs/which-observation.md]",
-    "test_docs.py::test_code_blocks_run[docs/large.md]",
-    "test_docs.py::test_code_blocks_run[docs/tutorials/privacy-means.md]",
-    "test_docs.py::test_code_blocks_run[docs/tutorials/musk.md]",
-    "test_docs.py::test_code_blocks_run[docs/tutorials/census.md]",
     "test_saddles.py::test_every_learner_reaches_the_likelihood_of_the_truth[em-custom",
     "test_saddles.py::test_every_learner_reaches_the_likelihood_of_the_truth[xgboost-custom",
     "test_pairs.py::test_total_probability_is_one[Mean0-studentt]",

@@ -19,7 +19,7 @@ from benchmarks import (
     resume,
     speed,
     table,
-)  # fmt: skip
+)
 from benchmarks.table import Figure
 
 # The others start processes that keep the cores busy, or take their time.

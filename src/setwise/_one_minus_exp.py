@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from setwise._autograd import call
+
 __all__ = ["log1mexp"]
 
 
@@ -17,8 +19,7 @@ def log1mexp(x: Tensor) -> Tensor:
     >>> log1mexp(torch.tensor([-1e-30, -40.0, 0.0], dtype=torch.float64))
     tensor([-6.9078e+01, -4.2484e-18,        -inf], dtype=torch.float64)
     """
-    out: Tensor = _Log1mExp.apply(x)  # type: ignore[no-untyped-call]
-    return out
+    return call(_Log1mExp, x)
 
 
 class _Log1mExp(torch.autograd.Function):
@@ -39,12 +40,9 @@ class _Log1mExp(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:
         (x,) = ctx.saved_tensors
-        return grad * _slope(x)
+        return grad * call(_Slope, x)
 
-    @staticmethod
-    def jvp(ctx: Any, along: Tensor) -> Tensor:
-        (x,) = ctx.saved_tensors
-        return along * _slope(x)
+    jvp = backward  # entry by entry, either way
 
 
 class _Slope(torch.autograd.Function):
@@ -68,13 +66,4 @@ class _Slope(torch.autograd.Function):
         out: Tensor = grad * s * (1 - s)
         return out
 
-    @staticmethod
-    def jvp(ctx: Any, along: Tensor) -> Tensor:
-        (s,) = ctx.saved_tensors
-        out: Tensor = along * s * (1 - s)
-        return out
-
-
-def _slope(x: Tensor) -> Tensor:
-    out: Tensor = _Slope.apply(x)  # type: ignore[no-untyped-call]
-    return out
+    jvp = backward

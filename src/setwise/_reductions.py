@@ -67,7 +67,7 @@ class Reductions:
             return self.sizes
         return np.add.reduceat(self.counts, self.offsets[:-1])
 
-    def number(self, like: Tensor) -> Tensor | float:
+    def n_individuals(self, like: Tensor) -> Tensor | float:
         """How many individuals a set has: one number where all sets have as many, else a tensor."""
         if self.size is not None and self.counts is None:
             return float(self.size)
@@ -194,6 +194,8 @@ class Reductions:
     def to_rows(self, values: Tensor, n: int, total: Tensor | None = None) -> Tensor:
         """The members' values added up by row, for `n` rows; added to `total` where it is given.
 
+        Where each row is a member once, in that order, they are these values themselves.
+
         >>> from setwise import Sets
         >>> Sets([[0, 2], [2, 1]]).to_rows(torch.ones(4), 3)
         tensor([1., 1., 2.])
@@ -250,7 +252,7 @@ class Reductions:
 
     def mean(self, values: Tensor) -> Tensor:
         """Mean over the individuals of each set (weights are not applied)."""
-        number = self.number(values)
+        number = self.n_individuals(values)
         if isinstance(number, Tensor):
             number = number.reshape(-1, *[1] * (values.ndim - 1))
         return self.sum(values) / number

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from setwise._autograd import call
 from setwise._one_minus_exp import log1mexp
 
 __all__ = [
     "at_once",
-    "call",
     "chunked",
     "gather",
     "log1mexp",
@@ -48,12 +48,6 @@ def at_once(like: Tensor, elements: int = 1 << 20) -> int:
         return elements
     total = torch.cuda.get_device_properties(like.device).total_memory if like.is_cuda else 0
     return max(elements, _DEVICE_ELEMENTS, total // _BYTES)
-
-
-def call(function: Any, *arguments: Any) -> Tensor:
-    """An autograd function's result; torch does not say what `apply` returns."""
-    out: Tensor = function.apply(*arguments)
-    return out
 
 
 def gather(values: Tensor, index: Tensor) -> Tensor:

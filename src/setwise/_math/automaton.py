@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from setwise._autograd import call
 from setwise._math.padding import Packed, pieces
 from setwise.numerics import at_once, gather, logsumexp, recomputed, segment_logsumexp
 from setwise.sets import Sets
@@ -284,7 +285,7 @@ def log_reach(
         some = letters[sets.offsets[begin] : sets.offsets[end]]
         ends = wanted[begin:end]
         words = _Words(graph, Packed.of(part, logp), start[begin:end])
-        value: Tensor = _Reach.apply(some, ends, words)  # type: ignore[no-untyped-call]
+        value = call(_Reach, some, ends, words)
         lost = ~(value.detach() > _SURE)
         if lost.any():
             which = lost.nonzero()[:, 0]

@@ -25,8 +25,8 @@ _UNCHECKED = ContextVar("unchecked", default=False)
 def unchecked() -> Iterator[None]:
     """Within it, probabilities are multiplied in float64 and none is looked at.
 
-    So a device need not wait for the host, and has a fifth as much to do as with logarithms. Where
-    a probability underflows, below 1e-308, log p(y) is −inf: the caller has to look at the loss.
+    So a device need not wait for the host, and has less to do than with logarithms. Where a
+    probability underflows, below 1e-308, log p(y) is −inf: the caller has to look at the loss.
     """
     token = _UNCHECKED.set(True)
     try:

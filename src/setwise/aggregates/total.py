@@ -134,7 +134,11 @@ def _as_sum(aggregate: Sum, sets: Sets, y: Tensor) -> tuple[Tensor, Tensor | flo
     """The weighted sum that was observed, and the log of the density's change of scale."""
     if not aggregate.averaged:
         return y, 0.0
-    by = sets.number(y) if sets.weights is None else torch.from_numpy(aggregate.divisor(sets)).to(y)
+    by = (
+        sets.n_individuals(y)
+        if sets.weights is None
+        else torch.from_numpy(aggregate.divisor(sets)).to(y)
+    )
     return y * by, by.abs().log() if isinstance(by, Tensor) else math.log(by)
 
 
@@ -179,7 +183,7 @@ def _normal(aggregate: Sum, distribution: Normal, sets: Sets, y: Tensor) -> Tens
     if weights is not None:
         loc, spread = loc * weights, spread * weights
     if spread.stride(0) == 0:  # one number for all rows
-        variance = spread[0].square() * sets.number(y)
+        variance = spread[0].square() * sets.n_individuals(y)
     else:
         variance = sets.sum(spread.square())
     z = (total - sets.sum(loc)) * variance.rsqrt()

@@ -16,10 +16,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.distributions import Distribution
 
+from setwise._autograd import call
 from setwise.distributions import kinds_of, map_parameters, parameters
 from setwise.errors import SetError
 from setwise.likelihood.aggregate import Aggregate, aggregates
-from setwise.numerics import call
 from setwise.sets import Sets
 
 RuleFunction = Callable[[Any, Any, Sets, Any], Tensor]

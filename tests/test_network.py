@@ -168,6 +168,27 @@ def test_weights_move_as_those_of_torch_do(clip):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.parametrize("clip", [None, 0.3])
+def test_the_step_on_a_device_is_that_of_a_cpu(clip, monkeypatch):
+    torch.manual_seed(0)
+    usual = nn.Sequential(nn.Linear(4, 3), nn.Tanh(), nn.Linear(3, 1))
+    fused = copy.deepcopy(usual)
+    here = Weights(list(usual.parameters()), decay=0.2, clip=clip)
+    there = Weights(list(fused.parameters()), decay=0.2, clip=clip)
+    monkeypatch.setattr(there, "_called", there._fused)  # torch's own kernel has a CPU version
+    for step in range(20):
+        x = torch.randn(8, 4)
+        for net, weights in ((usual, here), (fused, there)):
+            weights.zero()
+            (net(x) - 1).square().mean().backward()
+            numbers = 0.01, step + 1
+            if step % 2:  # as in a step that is recorded
+                numbers = [torch.tensor(n, dtype=torch.float64) for n in numbers]
+            weights.step(*numbers)
+    for a, b in zip(usual.parameters(), fused.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-6)
+
+
 def test_every_distinct_row_of_a_batch_goes_through_once():
     seen = []
 

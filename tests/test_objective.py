@@ -9,7 +9,7 @@ import setwise as sw
 from setwise.distributions import families
 from setwise.objective import Objective
 from setwise.objective import categorical as classes
-from setwise.objective.autodiff import AutodiffTerm
+from setwise.objective.autodiff import AutodiffPoint, AutodiffTerm
 
 TRIALS = [t for t in trials() if not (isinstance(t[1], sw.Custom) and t[2] != "categorical")]
 
@@ -236,3 +236,24 @@ def test_a_part_of_many_sets_stands_for_all(monkeypatch, aggregate):
         (part.product(raw, none)[0], point.product(raw, none)[0]),
     ):
         assert float((got - want).norm() / want.norm()) < 0.15
+
+
+@pytest.mark.parametrize("n_classes", [3, 70])
+@pytest.mark.parametrize(
+    "aggregate", [sw.Triplet(), sw.Similarity()], ids=lambda a: type(a).__name__
+)
+def test_curvature_from_closed_posteriors_is_that_of_the_rule(aggregate, n_classes):
+    rng = np.random.default_rng(0)
+    z = rng.integers(0, 2, 60)  # of many pairs both are of one class
+    seen = aggregate.observe(z, sw.Sets.random(60, 90, aggregate.size, seed=0))
+    seen.weight = rng.uniform(0.5, 2, 90)
+    objective, none = Objective(sw.Categorical(n_classes), [seen], 60), torch.zeros(0).double()
+    along = torch.from_numpy(rng.normal(size=(60, n_classes)))
+    for size, closed in ((1, True), (100, True), (3000, False)):  # the last one underflows
+        raw = torch.from_numpy(size * rng.normal(size=(60, n_classes)))
+        point = objective.at(raw).points[0].graph
+        usual = AutodiffPoint(objective.terms[0], raw, none)
+        assert (type(point) is not AutodiffPoint) == closed
+        assert point.value == pytest.approx(usual.value)
+        torch.testing.assert_close(point.gradient, usual.gradient)
+        torch.testing.assert_close(point.product(along, none)[0], usual.product(along, none)[0])
